@@ -1,0 +1,226 @@
+"""One conversation put together: caller, session, tools and the application between them; what comes out is a `Run`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import functools
+import importlib.metadata
+import os
+import platform
+import random
+from collections.abc import AsyncIterator
+from typing import Any
+
+from voicekit import audio, metrics, recording
+from voicekit.backend import ToolBackend
+from voicekit.caller import Caller
+from voicekit.conversation import Conversation
+from voicekit.dispatcher import Dispatcher
+from voicekit.experiment import Plan
+from voicekit.instructions import instructions
+from voicekit.journal import Journal
+from voicekit.ledger import Ledger
+from voicekit.models import provider
+from voicekit.run import Run
+from voicekit.sessions import open_session
+from voicekit.sessions.base import Endpoint, NotSupported, RealtimeSession, SessionConfig, SessionError
+from voicekit.simulator import Settings, Simulator
+from voicekit.speaker import Speaker
+from voicekit.tools import Tool
+from voicekit.world import World
+
+KEYS = {"openai-realtime": ("OPENAI_API_KEY",), "gemini-live": ("GEMINI_API_KEY", "GOOGLE_API_KEY")}
+# Nothing is owed and nobody speaks for this long: the conversation is over.
+ENDING_SECONDS = 1.0
+
+
+class SessionClock:
+    """Seconds since the session was open; 0 before. Everything in a run is told in it."""
+
+    def __init__(self) -> None:
+        self._zero: float | None = None
+
+    def start(self) -> None:
+        self._zero = asyncio.get_running_loop().time()
+
+    def __call__(self) -> float:
+        return 0.0 if self._zero is None else asyncio.get_running_loop().time() - self._zero
+
+
+async def converse(plan: Plan) -> Run:
+    """Hold the planned conversation on the running loop and return it, whatever the provider does.
+
+    Raises ValueError before anything starts, for a missing key or a ledger that cannot be opened.
+    """
+    now = SessionClock()
+    journal = Journal(now)
+    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    with Ledger(plan.ledger) as ledger:
+        async with _service(plan) as endpoint:
+            talk = _Talk(plan, endpoint, journal, ledger, now)
+            await talk.hold()
+        calls = ledger.rows()
+    return _finish(plan, talk, calls, started)
+
+
+@contextlib.asynccontextmanager
+async def _service(plan: Plan) -> AsyncIterator[Endpoint]:
+    """Where the session goes: the vendor, or a simulator that lives as long as the run."""
+    if plan.target == "live":
+        names = KEYS[provider(plan.model)]
+        key = next((os.environ[name] for name in names if os.environ.get(name)), "")
+        if not key:
+            raise ValueError(f"{plan.model} live needs a key: set {' or '.join(names)} in the environment")
+        yield Endpoint(api_key=key)
+        return
+    settings = Settings(seed=plan.seed, claims=plan.claims, faults=plan.faults, language=plan.language)
+    async with Simulator(settings) as simulator:
+        if provider(plan.model) == "gemini-live":
+            url = simulator.url.replace("http:", "https:")
+            yield Endpoint(api_key="simulated", base_url=url, tls=simulator.client_tls)
+        else:
+            yield Endpoint(api_key="simulated", base_url=f"{simulator.url}/v1")
+
+
+class _Talk:
+    """The parts of one conversation and the tasks that run them."""
+
+    def __init__(
+        self, plan: Plan, endpoint: Endpoint, journal: Journal, ledger: Ledger, now: SessionClock
+    ) -> None:
+        self.plan = plan
+        self.journal = journal
+        self.now = now
+        self.tools = _tools(plan)
+        session = open_session(_config(plan, self.tools), endpoint, tap=journal.add_wire)
+        self.session: RealtimeSession = session
+        self.speaker = Speaker(journal, now)
+        self.conversation = Conversation(session, self.speaker, journal, now)
+        notify = functools.partial(journal.add, "tool")
+        backend = ToolBackend(self.tools, ledger, random.Random(f"{plan.seed}/tools"), now=now, notify=notify)
+        self.dispatcher = Dispatcher(self.conversation, backend, plan.policy, journal, now, plan.model)
+        self.caller = Caller(
+            plan.scenario.lines,
+            audio.clips(),
+            journal,
+            session.send_audio,
+            frame_ms=plan.frame_ms,
+            noise_db=plan.noise_db,
+            seed=plan.seed,
+            now=now,
+            busy=lambda: self.busy,
+            when_heard=self.speaker.when_heard,
+        )
+        self.conversation.on_wake = self.caller.look
+
+    @property
+    def busy(self) -> bool:
+        """Whether the caller may still expect something: an answer, a result, the rest of a sentence."""
+        return self.dispatcher.busy or not self.conversation.quiet or self._reply_is_due
+
+    @property
+    def _reply_is_due(self) -> bool:
+        """The caller has spoken, the agent not since: the model may still be thinking."""
+        end, idle = self.caller.last_speech_end, self.speaker.idle_since
+        return end is not None and idle is not None and idle < end and self.conversation.may_still_answer(end)
+
+    async def hold(self) -> None:
+        """Run until all is said, the provider ends it, or `max_seconds` are over."""
+        journal = self.journal
+        try:
+            async with self.session:
+                self.now.start()
+                journal.add("session", "connected", text=self.plan.model)
+                await self._run_tasks()
+        except SessionError as error:
+            journal.add("session", "problem", text=str(error), code="session", recoverable=False)
+        self.speaker.close()
+        journal.add("session", "closed")
+
+    async def _run_tasks(self) -> None:
+        reading = asyncio.create_task(self._read(), name="session events")
+        talking = asyncio.create_task(self.caller.run(), name="caller")
+        ending = asyncio.create_task(self._wait_for_the_end(), name="end of the conversation")
+        tasks = {reading, talking, ending}
+        try:
+            done, _ = await asyncio.wait(tasks, timeout=self.plan.max_seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                text = f"not over after {self.plan.max_seconds:g} s; raise max_seconds or look for what it waits for"
+                self.journal.add("session", "problem", text=text, code="max_seconds", recoverable=False)
+            if talking in done and isinstance(talking.exception(), SessionError):
+                await asyncio.wait({reading}, timeout=1.0)  # the reader knows why
+        finally:
+            self.caller.stop()
+            await self.dispatcher.close()
+            await self.session.close()
+            for task in tasks:
+                task.cancel()
+            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        for outcome in [*outcomes, self.dispatcher.failure]:
+            if isinstance(outcome, Exception) and not isinstance(outcome, SessionError):
+                raise outcome
+
+    async def _read(self) -> None:
+        async for event in self.session:
+            await self.conversation.on(event)
+            await self.dispatcher.on(event)
+
+    async def _wait_for_the_end(self) -> None:
+        """The caller has said everything, nothing is owed, and it stays so for a moment."""
+        while True:
+            await self.conversation.until(lambda: self.caller.finished and not self.busy, float("inf"), "the end")
+            since = self.now()
+            await asyncio.sleep(ENDING_SECONDS)
+            idle = self.speaker.idle_since
+            if not self.busy and idle is not None and max(idle, self.caller.last_speech_end or 0.0) <= since:
+                return
+
+
+def _tools(plan: Plan) -> list[Tool]:
+    if plan.tools is not None:
+        return list(plan.tools)
+    world = World(language=plan.language)
+    seconds = {name: plan.seconds_of(name) for name in plan.scenario.tools}
+    return [tool for tool in world.tools(seconds=seconds, faults=plan.tool_faults) if tool.name in plan.scenario.tools]
+
+
+def _config(plan: Plan, tools: list[Tool]) -> SessionConfig:
+    text = plan.instructions
+    return SessionConfig(
+        model=plan.model,
+        instructions=instructions(plan.policy, [tool.name for tool in tools], plan.language) if text is None else text,
+        tools=tuple(
+            {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+            | ({"behavior": plan.policy.behavior} if plan.policy.behavior else {})
+            for tool in tools
+        ),
+        language=plan.language,
+    )
+
+
+def _finish(plan: Plan, talk: _Talk, calls: list[dict[str, Any]], started: str) -> Run:
+    events = talk.journal.events
+    metrics.mark_heard(calls, events)
+    stereo = recording.mix(talk.caller.recorded, talk.speaker.recorded)
+    values = metrics.measure(events, calls)
+    values["audio_check_ms"] = max(recording.audio_check(events, stereo).values())
+    return Run(_meta(plan, started), events, talk.journal.wire, calls, values, stereo)
+
+
+def _meta(plan: Plan, started: str) -> dict[str, Any]:
+    packages = ("voicekit", "openai", "google-genai", "websockets", "looptime")
+    return {
+        "scenario": plan.scenario.name,
+        "model": plan.model,
+        "policy": plan.policy.describe(),
+        "target": plan.target,
+        "clock": plan.clock,
+        "seed": plan.seed,
+        "tool_seconds": {name: plan.seconds_of(name) for name in plan.scenario.tools},
+        "claims": dict(plan.claims),
+        "versions": {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in packages}},
+        "started": started,
+        "provenance": "live" if plan.target == "live" else "simulated",
+    }

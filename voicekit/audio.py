@@ -1,0 +1,194 @@
+"""Audio as the kit handles it: mono PCM16 at 24 kHz inside, any file outside; framing, resampling, loudness.
+
+Samples are numpy int16 arrays of shape (n,); `pcm` is the same as little-endian bytes.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import soundfile
+import soxr
+
+from voicekit.models import data_path
+
+RATE = 24_000
+FRAME = RATE // 100  # samples in 10 ms, the grain of loudness measurements
+AUDIBLE_DBFS = -45.0  # a 10 ms frame above this counts as audible
+MERGE_SECONDS = 0.2  # shorter gaps inside speech are part of it
+MAX_CLIP_SECONDS = 60.0
+
+Samples = npt.NDArray[np.int16]
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A caller's recorded sentence and what it means. `intent` and `slots` are what a simulated model understands."""
+
+    name: str
+    path: Path
+    language: str = "en"
+    speaker: str = ""
+    transcript: str = ""
+    intent: str = ""
+    slots: dict[str, Any] = field(default_factory=dict)
+    sha256: str = ""
+
+    @cached_property
+    def samples(self) -> Samples:
+        """The sound, mono at 24 kHz. Raises ValueError for a missing, damaged or changed file."""
+        if not self.path.is_file():
+            raise ValueError(f"clip {self.name!r}: {self.path.name} is missing; restore the file or the manifest row")
+        if self.sha256 and hashlib.sha256(self.path.read_bytes()).hexdigest() != self.sha256:
+            raise ValueError(f"clip {self.name!r}: {self.path.name} is not the file the manifest describes (sha256)")
+        return read(self.path)
+
+    @property
+    def seconds(self) -> float:
+        return len(self.samples) / RATE
+
+
+def read(path: Path | str) -> Samples:
+    """Read a sound file (WAV, FLAC, OGG, any rate, any number of channels) as mono 24 kHz.
+
+    Raises ValueError with one line when it is unreadable, empty, longer than a minute or silent.
+    """
+    path = Path(path)
+    try:
+        sound, rate = soundfile.read(path, dtype="float32", always_2d=True)
+    except (soundfile.LibsndfileError, OSError, TypeError) as error:
+        raise ValueError(f"{path.name} cannot be read as audio ({error}); give a WAV, FLAC or OGG file") from None
+    mono = sound.mean(axis=1)
+    if not len(mono):
+        raise ValueError(f"{path.name} holds no sound; record it again")
+    if not np.isfinite(mono).all():
+        raise ValueError(f"{path.name} holds values that are no sound (NaN or infinity); export it again")
+    if len(mono) / rate > MAX_CLIP_SECONDS:
+        raise ValueError(f"{path.name} lasts {len(mono) / rate:.0f} s; a clip is one sentence of at most 60 s")
+    if rate != RATE:
+        mono = soxr.resample(mono, rate, RATE)
+    samples = to_int16(mono)
+    if not audible(samples):
+        raise ValueError(f"{path.name} is silent (nothing above {AUDIBLE_DBFS:g} dBFS); record it louder")
+    return samples
+
+
+def write(path: Path | str, samples: npt.NDArray[np.int16], rate: int = RATE) -> None:
+    """Write samples of shape (n,) or (n, channels); the ending of `path` chooses the format."""
+    soundfile.write(path, samples, rate, subtype="PCM_16")
+
+
+def to_int16(sound: npt.NDArray[Any]) -> Samples:
+    """Turn float samples (full scale 1.0) into int16; what is louder than full scale is clipped."""
+    return np.asarray(np.clip(np.rint(sound * 32767.0), -32768, 32767), dtype=np.int16)
+
+
+def from_pcm(pcm: bytes) -> Samples:
+    return np.frombuffer(pcm, dtype="<i2").astype(np.int16, copy=False)
+
+
+def to_pcm(samples: Samples) -> bytes:
+    return samples.astype("<i2", copy=False).tobytes()
+
+
+def dbfs(samples: npt.NDArray[Any]) -> float:
+    """Root-mean-square level in dB below full scale; -120 for digital silence."""
+    if not len(samples):
+        return -120.0
+    power = float(np.mean(np.square(samples.astype(np.float64)))) / 32768.0**2
+    return max(-120.0, 10.0 * float(np.log10(power + 1e-12)))
+
+
+def frame_levels(samples: Samples) -> npt.NDArray[np.float64]:
+    """Level of each whole 10 ms frame in dBFS, shape (n // 240,)."""
+    frames = samples[: len(samples) // FRAME * FRAME].reshape(-1, FRAME).astype(np.float64)
+    levels = 10.0 * np.log10(np.square(frames).mean(axis=1) / 32768.0**2 + 1e-12)
+    return np.asarray(levels, dtype=np.float64)
+
+
+def audible(samples: Samples, threshold: float = AUDIBLE_DBFS, merge: float = MERGE_SECONDS) -> list[tuple[float, float]]:
+    """Stretches (start, end) in seconds that are louder than `threshold`, gaps shorter than `merge` closed."""
+    loud = np.concatenate(([0], (frame_levels(samples) > threshold).astype(np.int8), [0]))
+    starts, ends = np.flatnonzero(np.diff(loud) == 1), np.flatnonzero(np.diff(loud) == -1)
+    stretches: list[tuple[float, float]] = []
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        if stretches and (start * FRAME / RATE) - stretches[-1][1] < merge:
+            stretches[-1] = (stretches[-1][0], end * FRAME / RATE)
+        else:
+            stretches.append((start * FRAME / RATE, end * FRAME / RATE))
+    return stretches
+
+
+class Resampler:
+    """Changes the rate of a PCM16 stream piece by piece, with the filter's memory kept between the pieces.
+
+    Pieces may have any length; an odd byte waits for the next piece. Output comes in bursts (see soxr); `flush` ends
+    the stream and returns what the filter still holds.
+    """
+
+    def __init__(self, source: int, target: int) -> None:
+        self._stream = None if source == target else soxr.ResampleStream(source, target, 1, dtype="int16")
+        self._odd = b""
+
+    def feed(self, pcm: bytes) -> bytes:
+        pcm = self._odd + pcm
+        cut = len(pcm) // 2 * 2
+        pcm, self._odd = pcm[:cut], pcm[cut:]
+        if self._stream is None:
+            return pcm
+        return to_pcm(self._stream.resample_chunk(from_pcm(pcm), last=False))
+
+    def flush(self) -> bytes:
+        return b"" if self._stream is None else to_pcm(self._stream.resample_chunk(np.zeros(0, np.int16), last=True))
+
+
+def framed(pcm: bytes, seconds: float, rate: int = RATE) -> Iterator[bytes]:
+    """Cut PCM into frames of `seconds`; the last one may be shorter."""
+    size = 2 * round(rate * seconds)
+    for start in range(0, len(pcm), size):
+        yield pcm[start : start + size]
+
+
+def read_manifest(path: Path) -> dict[str, Clip]:
+    """Read a clip table: clip, file, language, speaker, transcript, intent, slots (JSON); files beside the table.
+
+    Raises ValueError naming the row for a missing column or slots that are no JSON object.
+    """
+    clips: dict[str, Clip] = {}
+    with path.open(newline="", encoding="utf-8") as table:
+        for number, row in enumerate(csv.DictReader(table), 2):
+            where = f"{path.name}, line {number}"
+            if not row.get("clip") or not row.get("file"):
+                raise ValueError(f"{where}: a clip needs at least the columns clip and file")
+            try:
+                slots = json.loads(row.get("slots") or "{}")
+                if not isinstance(slots, dict):
+                    raise ValueError
+            except ValueError:
+                raise ValueError(f'{where}: slots is a JSON object such as {{"order_id": "OD-20260818-001"}}') from None
+            clips[row["clip"]] = Clip(
+                name=row["clip"],
+                path=path.parent / row["file"],
+                language=row.get("language") or "en",
+                speaker=row.get("speaker") or "",
+                transcript=row.get("transcript") or "",
+                intent=row.get("intent") or "",
+                slots=slots,
+                sha256=row.get("sha256") or "",
+            )
+    return clips
+
+
+@cache
+def clips() -> dict[str, Clip]:
+    """The caller clips that ship with the kit, by name. All of them are synthetic speech (data/audio/manifest.csv)."""
+    return read_manifest(data_path("audio", "manifest.csv"))

@@ -1,0 +1,394 @@
+"""The tool backend: takes a call through its states, with latency, faults and effects, and writes each step down.
+
+    propose -> validate -> run -> deliver
+
+Every step is in the ledger before the next one begins, so that after a crash it says what may have happened. A write
+has an idempotency key (tool, arguments, request): an order that comes in twice is carried out once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from voicekit.arguments import InvalidArguments
+from voicekit.faults import Fault
+from voicekit.ledger import Ledger, LedgerError, State, canonical
+from voicekit.results import Result, as_result, cancelled, failed, problem, unknown
+from voicekit.tools import Tool
+
+WAITING = ("proposed", "arguments_complete", "validated")  # states of a call that has not been run
+# The state of a call after a result with this status.
+STATE_AFTER: dict[str, State] = {
+    "ok": "done", "no_results": "done", "invalid_argument": "failed", "failed": "failed", "unknown": "unknown",
+    "cancelled": "cancelled",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Cancellation:
+    """What came of calling a call off.
+
+    cancelled   it had no effect and will have none
+    committed   too late, the effect has happened; `compensation` names the tool that would undo it, if there is one
+    running     it can not be stopped, and goes on
+    over        it had ended, or was never known
+    """
+
+    outcome: Literal["cancelled", "committed", "running", "over"]
+    compensation: str | None = None
+
+
+@dataclass(eq=False)
+class _Running:
+    """A call under way. `acting`: its function was called; `left`: nobody waits for its answer any more."""
+
+    call_id: str
+    tool: Tool
+    arguments: dict[str, Any]
+    key: str
+    fault: Fault | None
+    latency: float
+    acting: bool = False
+    committed: bool = False
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+    work: asyncio.Task[Any] = field(init=False)
+    ending: asyncio.Task[Result] = field(init=False)
+
+
+class ToolBackend:
+    """Runs calls of `tools` and writes them into `ledger`.
+
+    random_  where latencies are drawn from: same seed, same run
+    now      the seconds that go into the ledger; default: the running loop's time
+    notify   called as `notify(kind, call_id=..., text=...)` for what only the backend sees: an effect "committed" or
+             "undone", an error a tool "raised" (its text is for the developer, never for the model)
+
+    Raises ValueError for two tools of one name.
+    """
+
+    def __init__(
+        self, tools: Iterable[Tool], ledger: Ledger, random_: random.Random | None = None, *,
+        now: Callable[[], float] | None = None, notify: Callable[..., object] | None = None,
+    ) -> None:  # fmt: skip
+        self._tools: dict[str, Tool] = {}
+        for each in tools:
+            if each.name in self._tools:
+                raise ValueError(f"two tools are called {each.name}; the model could not tell them apart")
+            self._tools[each.name] = each
+        self.ledger = ledger
+        self._random = random_ or random.Random(0)
+        self._now = now or (lambda: asyncio.get_running_loop().time())
+        self._notify = notify or (lambda kind, **detail: None)
+        self._runs: Counter[str] = Counter()
+        self._running: dict[str, _Running] = {}
+        self._late: set[asyncio.Task[Any]] = set()  # writes that go on after their time-out
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the tools, in the order they were given."""
+        return tuple(self._tools)
+
+    def declarations(self, behavior: str | None = None) -> tuple[dict[str, Any], ...]:
+        """What a session is told: dicts with name, description, parameters and, if given, behavior."""
+        extra = {"behavior": behavior} if behavior else {}
+        return tuple(
+            {"name": each.name, "description": each.description, "parameters": copy.deepcopy(each.parameters)} | extra
+            for each in self._tools.values()
+        )
+
+    def tool(self, name: str) -> Tool:
+        """The tool of that name. Raises InvalidArguments naming the known ones."""
+        if name not in self._tools:
+            known = ", ".join(self.names) or "none"
+            raise InvalidArguments("unknown_tool", f"there is no tool {name[:64]!r}; known: {known}", self.names)
+        return self._tools[name]
+
+    # --- the steps of a call -----------------------------------------------------------------------------------------
+
+    def propose(
+        self, call_id: str, name: str, arguments_json: str, *, request: str = "", model: str = "", route: str = ""
+    ) -> bool:
+        """Enter a call as it came in. False if its id is known: the same call was delivered twice.
+
+        `request` names the caller's wish that the call serves; without one, every call id is a wish of its own.
+        """
+        about = {"request": request, "model": model, "route": route}
+        return self.ledger.propose(call_id, name, arguments_json, at=self._at(), **about)
+
+    def validate(self, call_id: str, name: str, arguments_json: str) -> dict[str, Any]:
+        """Check a proposed call and return its arguments. Raises InvalidArguments after entering it as rejected."""
+        try:
+            tool = self.tool(name)
+            arguments = tool.validate(arguments_json)
+        except InvalidArguments as error:
+            self.reject(call_id, error.result())
+            raise
+        text = canonical(arguments)
+        self.ledger.move(call_id, "validated", at=self._at(), arguments=text, schema_version=tool.schema_version)
+        return arguments
+
+    def reject(self, call_id: str, result: Result) -> bool:
+        """Refuse a call that has not been run. False if it has."""
+        return self.ledger.move(call_id, "rejected", at=self._at(), result=result)
+
+    async def run(self, call_id: str, timeout: float = 30.0) -> Result:  # noqa: ASYNC109 - see `_give_up`
+        """Run a validated call, at most `timeout` seconds, and return its result, whatever the tool does.
+
+        A call id runs once: asked again, it gives the same result. So does a second call with the key of a write that
+        is done; when nobody knows how the first one ended, the outside is asked before anything is repeated. A write
+        that does not answer in time is "unknown", a read "failed". Raises ValueError for a call not validated.
+        """
+        row = self.ledger.row(call_id)
+        if row is None or row["state"] in ("proposed", "arguments_complete"):
+            raise ValueError(f"call {call_id!r} is {row['state'] if row else 'not in the ledger'}; validate it first")
+        if call_id in self._running:
+            return await asyncio.shield(self._running[call_id].ending)
+        if row["state"] != "validated":
+            return self._not_started(call_id)
+        tool, arguments = self.tool(row["tool"]), json.loads(row["arguments"])
+        key = "" if tool.effect == "read" else tool.key(arguments, row["request"] or call_id)
+        if key and (answer := await self._answer_of_first(call_id, tool, key, timeout)) is not None:
+            return answer
+        if not self.ledger.start(call_id, at=self._at(), key=key or None):
+            return self._not_started(call_id)
+        self._runs[tool.name] += 1
+        fault, latency = tool.fault(self._runs[tool.name]), tool.latency(self._random)
+        running = self._running[call_id] = _Running(call_id, tool, arguments, key, fault, latency)
+        running.work = asyncio.create_task(self._work(running), name=f"tool call {call_id}")
+        running.ending = asyncio.create_task(self._end(running, timeout), name=f"end of tool call {call_id}")
+        try:
+            return await asyncio.shield(running.ending)
+        except asyncio.CancelledError:  # who waited has gone; what can not be stopped goes on, and is written down
+            self.cancel(call_id)
+            raise
+
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], *, call_id: str = "", request: str = "",
+        timeout: float = 30.0,  # noqa: ASYNC109 - as above
+    ) -> Result:  # fmt: skip
+        """All steps at once, for trying a tool out; invalid arguments are answered, as a model would see it."""
+        call_id = call_id or f"call_{len(self.ledger.rows()) + 1:04}"
+        self.propose(call_id, name, json.dumps(dict(arguments)), request=request)
+        try:
+            self.validate(call_id, name, json.dumps(dict(arguments)))
+        except InvalidArguments as error:
+            return error.result()
+        return await self.run(call_id, timeout)
+
+    def cancel(self, call_id: str) -> Cancellation:
+        """Call a call off, whether it runs or still waits to be run. An unknown id is ignored (outcome "over")."""
+        running = self._running.get(call_id)
+        if running is None:
+            row = self.ledger.row(call_id)
+            if row is None or row["state"] not in WAITING:
+                return Cancellation("over")
+            self.ledger.move(call_id, "cancelled", at=self._at(), result=cancelled())
+            return Cancellation("cancelled")
+        if running.committed:
+            return Cancellation("committed", running.tool.compensation)
+        if not running.tool.cancellable or (running.acting and running.tool.effect != "read"):
+            return Cancellation("running")
+        running.work.cancel()
+        return Cancellation("cancelled")
+
+    def deliver(self, call_id: str) -> bool:
+        """Note that the answer goes out to the model. False if one did before."""
+        return self.ledger.deliver(call_id, at=self._at())
+
+    # --- after trouble -----------------------------------------------------------------------------------------------
+
+    def recover(self, at: float) -> list[str]:
+        """Settle what a process that ended has left in the ledger; return the call ids that stay unknown.
+
+        What never ran is cancelled, what only read has failed. A write may have happened: the outside is asked.
+        """
+        for row in self.ledger.rows():
+            call_id, tool = row["call_id"], self._tools.get(row["tool"])
+            if row["state"] in WAITING:
+                self.ledger.move(call_id, "cancelled", at=at, result=cancelled())
+            elif row["state"] == "running" and call_id not in self._running:
+                if tool is not None and tool.effect == "read":
+                    self.ledger.move(call_id, "failed", at=at, result=failed(reason="process_ended", retryable=True))
+                    continue
+                self.ledger.move(call_id, "unknown", at=at, result=unknown(reason="process_ended"))
+                if row["effect"] == "none":
+                    self.ledger.set_effect(call_id, "unknown", at=at)
+        unsure = [row for row in self.ledger.rows() if row["state"] == "unknown" and row["repeats"] is None]
+        return [row["call_id"] for row in unsure if self._look(row, at) is None]
+
+    async def settle(self) -> None:
+        """Wait for the effects that come after their time-out."""
+        if self._late:
+            await asyncio.wait(self._late)
+
+    async def close(self) -> None:
+        """Stop all that is under way and write down how it ended."""
+        tasks = [*(running.ending for running in self._running.values()), *self._late]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- at the other end of the line --------------------------------------------------------------------------------
+
+    async def _work(self, running: _Running) -> Any:
+        tool, fault = running.tool, running.fault
+        if fault and fault.kind in ("time_out", "late_commit"):
+            if fault.seconds is not None:
+                await asyncio.sleep(fault.seconds)
+                await self._act(running)
+            await running.left.wait()
+            return None
+        way_there = running.latency * tool.commits_at
+        await asyncio.sleep(way_there)
+        if fault and fault.kind == "error":
+            value: Any = failed(tool.sentences["error"], retryable=True)
+        else:
+            value = await self._act(running)
+        await asyncio.sleep(running.latency - way_there)
+        if fault and fault.kind == "empty":
+            return {}
+        return [value] if fault and fault.kind == "wrong_shape" else value
+
+    async def _act(self, running: _Running) -> Any:
+        """Call the function. From here on a write can not be called off; once it has returned "ok", it is committed."""
+        running.acting = True
+        value = await running.tool.call(running.arguments, running.key)
+        happened = running.tool.effect != "read" and problem(value) is None and value["status"] == "ok"
+        if happened and not running.left.is_set():  # after a time-out nobody here hears of it
+            self._commit(running)
+        return value
+
+    def _commit(self, running: _Running) -> None:
+        running.committed = True
+        if not self.ledger.set_effect(running.call_id, "committed", at=self._at()):
+            return  # the other side recognised the key: the effect is that of an earlier call
+        self._notify("committed", call_id=running.call_id, text=running.tool.name)
+        undoes = [each.name for each in self._tools.values() if each.compensation == running.tool.name]
+        undone = self.ledger.undo(undoes, canonical(running.arguments), at=self._at())
+        if undone is not None:
+            self._notify("undone", call_id=undone, text=f"by {running.call_id}")
+
+    # --- how a call ends ---------------------------------------------------------------------------------------------
+
+    async def _end(self, running: _Running, limit: float) -> Result:
+        """Wait for the work, at most `limit` seconds, and write down how it ended."""
+        work, sentences = running.work, running.tool.sentences
+        try:
+            await asyncio.wait({work}, timeout=limit)
+            if not work.done():
+                state, result = self._give_up(running)
+            elif work.cancelled():
+                state, result = "cancelled", cancelled(sentences["cancelled"])
+            else:
+                state, result = self._judge(running)
+            self._write_end(running, state, result)
+        except asyncio.CancelledError:  # the run is being closed
+            work.cancel()
+            if running.acting and running.tool.effect != "read":
+                self._write_end(running, "unknown", unknown(sentences["time_out"], reason="closed"))
+            else:
+                self._write_end(running, "cancelled", cancelled(sentences["cancelled"], reason="closed"))
+            raise
+        finally:
+            del self._running[running.call_id]
+        return result
+
+    def _give_up(self, running: _Running) -> tuple[State, Result]:
+        """The time limit. A read can be dropped; a write goes on without us, to an end that nobody here will see."""
+        running.left.set()
+        sentence = running.tool.sentences["time_out"]
+        if running.tool.effect == "read":
+            running.work.cancel()
+            return "failed", failed(sentence, reason="time_out", retryable=True)
+        self._late.add(running.work)
+        running.work.add_done_callback(self._late.discard)
+        running.work.add_done_callback(lambda work: work.cancelled() or work.exception())  # seen: asyncio need not warn
+        return "unknown", unknown(sentence, reason="time_out", retryable=running.tool.can_be_asked)
+
+    def _judge(self, running: _Running) -> tuple[State, Result]:
+        """What an answer, or the lack of a usable one, says of the call."""
+        tool, sentence, error = running.tool, running.tool.sentences["error"], running.work.exception()
+        if isinstance(error, LedgerError):
+            raise error  # what can not be written down is no tool's fault, and nothing to go on after
+        if error is None and problem(running.work.result()) is None:
+            result = as_result(running.work.result())
+            return STATE_AFTER[result["status"]], result
+        if error is not None:
+            self._notify("raised", call_id=running.call_id, text=f"{type(error).__name__}: {error}")
+        result = failed(sentence) if error else as_result(running.work.result(), sentence)
+        if tool.effect == "read":
+            return "failed", result
+        found = tool.find_effect(running.key, running.arguments) if tool.find_effect else None
+        if found is not None:
+            if not running.committed:
+                self._commit(running)
+            return "done", as_result(found)
+        not_done = tool.find_effect is not None and not running.committed
+        if error is not None and not_done and not isinstance(error, OSError):  # TimeoutError is one: it may happen yet
+            return "failed", result
+        return "unknown", unknown(sentence, reason=result["reason"], retryable=tool.can_be_asked)
+
+    def _write_end(self, running: _Running, state: State, result: Result) -> None:
+        self.ledger.move(running.call_id, state, at=self._at(), result=result)
+        if state == "unknown" and not running.committed:
+            self.ledger.set_effect(running.call_id, "unknown", at=self._at())
+
+    # --- the same order again ----------------------------------------------------------------------------------------
+
+    async def _answer_of_first(self, call_id: str, tool: Tool, key: str, limit: float) -> Result | None:
+        """The answer of an earlier call with the same key; None if there was none, or if repeating it is safe."""
+        while (first := self.ledger.find(key)) is not None:
+            if (running := self._running.get(first["call_id"])) is not None:
+                ended, _ = await asyncio.wait({running.ending}, timeout=limit)
+                if ended:
+                    continue  # look again, how
+                late = unknown(tool.sentences["time_out"], reason="time_out", retryable=True)
+                return self._repeat(call_id, first, "unknown", late)
+            known = first["state"] == "done" and first["effect"] == "committed"
+            answer = self.ledger.result(first["call_id"]) if known else self._look(first, self._at())
+            if answer is not None:
+                return self._repeat(call_id, first, "done", answer)
+            if tool.key_parameter is None or first["effect"] == "committed":
+                return self._repeat(call_id, first, "unknown", unknown(tool.sentences["time_out"], reason="not_known"))
+            # The other side knows the key: done again, it has no second effect. A row of a dead process gives way.
+            self.ledger.move(first["call_id"], "unknown", at=self._at())
+            return None
+        return None
+
+    def _look(self, row: dict[str, Any], at: float) -> Result | None:
+        """Ask the outside whether a call was done; if so, write it down and return its result."""
+        tool = self._tools.get(row["tool"])
+        if tool is None or tool.find_effect is None or not row["key"]:
+            return None
+        found = tool.find_effect(row["key"], json.loads(row["arguments"]))
+        if found is None:
+            return None
+        result = as_result(found)
+        if row["effect"] != "committed" and self.ledger.set_effect(row["call_id"], "committed", at=at):
+            self._notify("committed", call_id=row["call_id"], text=f"{tool.name}, found by looking")
+        self.ledger.move(row["call_id"], "done", at=at, result=result)
+        return result
+
+    def _repeat(self, call_id: str, first: dict[str, Any], state: State, result: Result) -> Result:
+        """Give a call the answer of the `first` with the same key."""
+        self.ledger.move(call_id, state, at=self._at(), result=result, key=first["key"], repeats=first["call_id"])
+        return result
+
+    def _not_started(self, call_id: str) -> Result:
+        """The answer of a call that ran, was called off or refused before, or that another process is running."""
+        if (result := self.ledger.result(call_id)) is not None:
+            return result
+        row = self.ledger.row(call_id) or {}
+        if row.get("state") in ("cancelled", "rejected"):
+            return cancelled(reason=row["state"])
+        return unknown(reason="in_progress", retryable=True)
+
+    def _at(self) -> float:
+        return round(self._now(), 6)

@@ -1,0 +1,307 @@
+"""Scenarios and how they are run: once, or many times for a comparison.
+
+    run = vk.run("order_status", model="gemini-3.1-flash-live-preview", tool_seconds=6.0)
+    vk.sweep(["order_status"], ["gpt-realtime"], [vk.Policy()], n=5)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import multiprocessing
+import pickle
+import tomllib
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from voicekit import audio, clock
+from voicekit.caller import Line
+from voicekit.models import data_path, facts, provider
+from voicekit.policy import Policy
+from voicekit.progress import progress
+from voicekit.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Target = Literal["simulator", "live", "replay"]
+POLICY_FIELDS = frozenset(each.name for each in dataclasses.fields(Policy))
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A conversation: the tools offered, with the seconds each takes, and what the caller says on which cue."""
+
+    name: str
+    about: str = ""
+    tools: Mapping[str, float] = field(default_factory=dict)
+    lines: tuple[Line, ...] = ()
+
+    def in_language(self, language: str) -> Scenario:
+        """The same conversation with the clips of another language. Raises ValueError for a clip that has none."""
+        if language == "en":
+            return self
+        known = audio.clips()
+        lines = [dataclasses.replace(line, clip=f"{line.clip.rsplit('_' + language, 1)[0]}_{language}") for line in self.lines]
+        missing = sorted({line.clip for line in lines} - set(known))
+        if missing:
+            raise ValueError(f"scenario {self.name} cannot be run in {language!r}: no clip {', '.join(missing)}")
+        return dataclasses.replace(self, lines=tuple(lines))
+
+
+@cache
+def scenarios() -> dict[str, Scenario]:
+    """The scenarios of data/scenarios.toml by name."""
+    table = tomllib.loads(data_path("scenarios.toml").read_text(encoding="utf-8"))
+    return {
+        name: Scenario(name, row["about"], dict(row["tools"]), tuple(Line(**line) for line in row["lines"]))
+        for name, row in table.items()
+    }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a run depends on, checked before anything starts.
+
+    tool_seconds  seconds every tool takes, or a mapping by tool name; None: as the scenario says
+    language      "en" or "de"
+    frame_ms      length of a caller audio frame
+    noise_db      level of background noise on the caller's line in dBFS; None: none
+    max_seconds   the run is ended after this long, in session seconds
+    claims        which of two contradicting claims the simulated model follows (data/models.csv)
+    faults        misbehaviour injected into the simulated service
+    tool_faults   faults of tools, by name (see `tools.Fault`)
+    tools         the reader's own tools, instead of the scenario's
+    instructions  replaces the instructions composed from the policy
+    """
+
+    scenario: Scenario
+    model: str
+    policy: Policy
+    target: Target = "simulator"
+    clock: clock.Clock = "virtual"
+    seed: int = 0
+    tool_seconds: float | Mapping[str, float] | None = None
+    language: str = "en"
+    frame_ms: int = 50
+    noise_db: float | None = None
+    max_seconds: float = 180.0
+    claims: Mapping[str, str] = field(default_factory=dict)
+    faults: Mapping[str, Any] = field(default_factory=dict)
+    tool_faults: Mapping[str, Any] = field(default_factory=dict)
+    tools: tuple[Any, ...] | None = None
+    instructions: str | None = None
+    ledger: str = ":memory:"
+
+    @classmethod
+    def of(
+        cls,
+        scenario: str | Scenario,
+        *,
+        model: str,
+        policy: Policy | None = None,
+        target: Target = "simulator",
+        clock: clock.Clock | None = None,
+        seed: int = 0,
+        **overrides: Any,
+    ) -> Plan:
+        """Check and collect. Raises ValueError with one line that names what is unknown or impossible."""
+        settings = {each.name for each in dataclasses.fields(cls)} - {"scenario", "model", "policy", "target", "clock", "seed"}
+        unknown = sorted(set(overrides) - settings - POLICY_FIELDS)
+        if unknown:
+            raise ValueError(f"unknown setting {unknown[0]!r}; known: {', '.join(sorted(settings | POLICY_FIELDS))}")
+        if target not in ("simulator", "live", "replay"):
+            raise ValueError(f'target is "simulator", "live" or "replay", not {target!r}')
+        if isinstance(scenario, str):
+            if scenario not in scenarios():
+                raise ValueError(f"unknown scenario {scenario!r}; known: {', '.join(scenarios())}")
+            scenario = scenarios()[scenario]
+        if target == "live" and clock == "virtual":
+            raise ValueError('a live service keeps its own time; use clock="real" with target="live"')
+        policy = dataclasses.replace(policy or Policy(), **{k: v for k, v in overrides.items() if k in POLICY_FIELDS})
+        chosen = {key: value for key, value in overrides.items() if key in settings}
+        facts(model, chosen.get("claims"))  # an unknown model or claim is said here
+        check_policy(policy, model)
+        plan = cls(
+            scenario=scenario.in_language(chosen.get("language", "en")),
+            model=model,
+            policy=policy,
+            target=target,
+            clock=clock or ("real" if target == "live" else "virtual"),
+            seed=int(seed),
+            **chosen,
+        )
+        plan.check()
+        return plan
+
+    def check(self) -> None:
+        """Raise ValueError for numbers no run can have and clips that do not exist."""
+        for name, low, high in (("frame_ms", 10, 200), ("max_seconds", 1, 3600)):
+            value = getattr(self, name)
+            if not isinstance(value, (int, float)) or not low <= value <= high:
+                raise ValueError(f"{name} is a number from {low} to {high}, not {value!r}")
+        seconds = self.tool_seconds
+        for value in seconds.values() if isinstance(seconds, Mapping) else [seconds]:
+            if value is not None and (not isinstance(value, (int, float)) or not 0 <= value <= 600):
+                raise ValueError(f"tool_seconds is a number from 0 to 600, not {value!r}")
+        known = audio.clips()
+        for line in self.scenario.lines:
+            if line.clip not in known:
+                raise ValueError(f"scenario {self.scenario.name}: unknown clip {line.clip!r}; see `voicekit list`")
+
+    def seconds_of(self, tool: str) -> float:
+        if isinstance(self.tool_seconds, Mapping):
+            return float(self.tool_seconds.get(tool, self.scenario.tools.get(tool, 1.0)))
+        return float(self.scenario.tools.get(tool, 1.0) if self.tool_seconds is None else self.tool_seconds)
+
+
+def check_policy(policy: Policy, model: str) -> None:
+    """Raise ValueError for a policy the model cannot follow, naming what it can."""
+    known = facts(model)
+    behaviors = known["behaviors"].value.split() if "behaviors" in known else []
+    waits = "waits_for_result" in known and known["waits_for_result"].value == "yes"
+    default = known["default_behavior"].value if "default_behavior" in known else ("blocking" if waits else "non_blocking")
+    if policy.behavior is not None and policy.behavior not in (behaviors or [default]):
+        raise ValueError(
+            f"{model} has no {policy.behavior} calls; it takes behavior={', '.join(behaviors or [default])} ({known['provider'].source})"
+        )
+    scheduling = "scheduling" in known and known["scheduling"].value == "yes"
+    if provider(model) == "gemini-live" and not scheduling and policy.delivery != "when_idle":
+        raise ValueError(f"{model} takes no scheduling, it says a result when it wants; use delivery=when_idle")
+
+
+async def arun(scenario: str | Scenario, *, model: str, policy: Policy | None = None, **options: Any) -> Run:
+    """Run a scenario on the running loop (for programs that have one). Arguments as `run`."""
+    from voicekit.application import converse
+
+    plan = Plan.of(scenario, model=model, policy=policy, **options)
+    return await converse(plan)
+
+
+def run(
+    scenario: str | Scenario,
+    *,
+    model: str,
+    policy: Policy | None = None,
+    target: Target = "simulator",
+    clock: clock.Clock | None = None,
+    seed: int = 0,
+    **overrides: Any,
+) -> Run:
+    """Run a scenario and return what happened, measured.
+
+    scenario   a name from `scenarios()` or a Scenario
+    model      a name from data/models.csv
+    target     "simulator", "live" (needs the vendor's key in the environment) or "replay" (a recorded run)
+    clock      "virtual" (the default but for live) or "real"
+    overrides  fields of `Plan` and of `Policy`
+
+    Raises ValueError, before anything starts, for what is unknown or impossible. What the provider does wrong later is
+    a problem in the run's journal; the run is returned all the same.
+    """
+    plan = Plan.of(scenario, model=model, policy=policy, target=target, clock=clock, seed=seed, **overrides)
+    return run_plan(plan)
+
+
+def run_plan(plan: Plan) -> Run:
+    """Run a checked plan in a loop and thread of its own."""
+    if plan.target == "replay":
+        return Run.load(data_path("runs", f"{plan.scenario.name}--{plan.model}"))
+    from voicekit.application import converse
+
+    def main() -> Coroutine[Any, Any, Run]:
+        return converse(plan)
+
+    from voicekit.clock import run_blocking
+
+    return run_blocking(main, plan.clock)
+
+
+def compare(*runs: Run) -> pd.DataFrame:
+    """One row per run, the metrics as columns; columns that are the same and empty everywhere are left out."""
+    import pandas as pd
+
+    rows = [
+        {"scenario": run.meta["scenario"], "model": run.meta["model"], "provenance": run.meta["provenance"], **run.values}
+        for run in runs
+    ]
+    return pd.DataFrame(rows).dropna(axis="columns", how="all")
+
+
+def sweep(
+    scenarios: Iterable[str | Scenario],
+    models: Iterable[str],
+    policies: Sequence[Policy] = (Policy(),),
+    n: int = 5,
+    executor: Executor | None = None,
+    *,
+    metrics: Sequence[str] = ("response_latency", "dead_air_longest", "time_to_result"),
+    **overrides: Any,
+) -> pd.DataFrame:
+    """Run every combination `n` times (seeds 0 to n-1) and return n, median, p10 and p90 of each metric.
+
+    An override given as a list is varied too: `tool_seconds=[0.5, 2, 6]`. `executor` is any
+    `concurrent.futures.Executor`; the default is a pool of processes (runs that cannot be sent to one, because a
+    policy holds a function of the notebook, are done here). One row per combination and metric; n counts the runs
+    that have a value for it.
+    """
+    import pandas as pd
+
+    varied = {name: value for name, value in overrides.items() if isinstance(value, list)}
+    fixed = {name: value for name, value in overrides.items() if name not in varied}
+    groups, plans = [], []
+    for scenario, model, policy, *values in itertools.product(scenarios, models, policies, *varied.values()):
+        settings = dict(zip(varied, values, strict=True))
+        name = scenario if isinstance(scenario, str) else scenario.name
+        changed = {k: v for k, v in policy.describe().items() if v != Policy().describe()[k]}
+        for seed in range(n):
+            plans.append(Plan.of(scenario, model=model, policy=policy, seed=seed, **{**fixed, **settings}))
+            groups.append({"scenario": name, "model": model, **changed, **settings})
+    measured = _run_all(plans, executor)
+    rows = pd.DataFrame([{**group, **values} for group, values in zip(groups, measured, strict=True)])
+    by = [*dict.fromkeys(key for group in groups for key in group), "provenance"]
+    table = rows.melt(id_vars=by, value_vars=list(metrics), var_name="metric")
+    table["value"] = pd.to_numeric(table["value"])
+    grouped = table.groupby([*by, "metric"], sort=False, dropna=False)["value"]
+    return grouped.agg(n="count", median="median", p10=_tenth, p90=_ninetieth).reset_index()
+
+
+def _tenth(values: pd.Series) -> float:
+    return float(values.quantile(0.1))
+
+
+def _ninetieth(values: pd.Series) -> float:
+    return float(values.quantile(0.9))
+
+
+def measure_plan(plan: Plan) -> dict[str, Any]:
+    """Run a plan and return its metrics and provenance: what a worker process sends back."""
+    result = run_plan(plan)
+    return {**result.values, "provenance": result.meta["provenance"]}
+
+
+def _run_all(plans: Sequence[Plan], executor: Executor | None) -> list[dict[str, Any]]:
+    """Measure all plans in order, with a progress bar; live runs one after the other (the vendor limits the rate)."""
+    if executor is None and (len(plans) < 4 or plans[0].target == "live" or not _can_travel(plans)):
+        return [measure_plan(plan) for plan in progress(plans)]
+    with contextlib.ExitStack() as stack:
+        pool = executor or stack.enter_context(_pool())
+        futures = [pool.submit(measure_plan, plan) for plan in plans]
+        return [future.result() for future in progress(futures)]
+
+
+def _pool() -> Executor:
+    """Processes started afresh: a copy of a notebook's kernel would take its threads and sockets along."""
+    return ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn"))
+
+
+def _can_travel(plans: Sequence[Plan]) -> bool:
+    try:
+        pickle.dumps(plans)
+    except Exception:  # noqa: BLE001 - pickle raises whatever an object's own code raises
+        return False
+    return True

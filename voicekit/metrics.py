@@ -1,0 +1,281 @@
+"""From the journal of a run to numbers; each is defined in the docstring of the function that computes it.
+
+Everything is in seconds of session time. "Heard" means that it has left the playout buffer, "silent" that neither side
+is audible. A metric without a value in a run is None, never 0.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Event = dict[str, Any]
+Interval = tuple[float, float]
+Value = float | int | bool | None
+
+SHORTEST_SILENCE = 0.2  # shorter ones are pauses inside speech
+YIELD_WITHIN = 2.0  # an agent that is still audible after this has not yielded
+STOP_WORDS = frozenset("a an and are at for has in is it of on our the there this to was were your you".split())
+
+
+@dataclass(frozen=True)
+class Utterance:
+    """One thing the caller said: the clip, when it began and ended, and where it was audible."""
+
+    clip: str
+    start: float
+    end: float
+    audible: tuple[Interval, ...]
+
+
+@dataclass(frozen=True)
+class Played:
+    """One stretch of agent speech as heard. `words`: (time, piece of transcript) of what was heard."""
+
+    item: str
+    turn: str
+    start: float
+    end: float
+    audible: tuple[Interval, ...]
+    heard: float
+    flushed: float
+    words: tuple[tuple[float, str], ...]
+    unheard: str = ""
+
+
+def utterances(events: Iterable[Event]) -> list[Utterance]:
+    """The caller's utterances, in order."""
+    found = []
+    for event in events:
+        if event["lane"] == "caller" and event["kind"] == "speech_stop":
+            audible = tuple((a, b) for a, b in event["detail"]["audible"])
+            start = audible[0][0] if audible else event["t"]
+            found.append(Utterance(event["item"], start, audible[-1][1] if audible else event["t"], audible))
+    return found
+
+
+def played(events: Iterable[Event]) -> list[Played]:
+    """The agent's speech as it was heard, in order; what was flushed before its first sample is not in it."""
+    found = []
+    for event in events:
+        if event["lane"] == "heard" and event["kind"] == "played":
+            detail = event["detail"]
+            words = tuple((t, word) for t, word in detail.get("words", []))
+            audible = tuple((a, b) for a, b in detail["audible"])
+            found.append(
+                Played(event["item"], detail.get("turn", ""), detail["start"], detail["stop"], audible,
+                       detail["heard"], detail["flushed"], words, detail.get("unheard", ""))
+            )  # fmt: skip
+    return found
+
+
+def merged(intervals: Iterable[Interval]) -> list[Interval]:
+    """The union of intervals, in order."""
+    result: list[Interval] = []
+    for start, end in sorted(intervals):
+        if result and start <= result[-1][1]:
+            result[-1] = (result[-1][0], max(end, result[-1][1]))
+        else:
+            result.append((start, end))
+    return result
+
+
+def overlap(first: Sequence[Interval], second: Sequence[Interval]) -> float:
+    """Seconds in which both are."""
+    return sum(max(0.0, min(b, d) - max(a, c)) for a, b in merged(first) for c, d in merged(second))
+
+
+def silences(span: Interval, *sides: Sequence[Interval]) -> list[Interval]:
+    """Stretches of at least `SHORTEST_SILENCE` inside `span` in which no side is audible."""
+    gaps, position = [], span[0]
+    for start, end in [*merged(interval for side in sides for interval in side), (span[1], span[1])]:
+        gap = (max(position, span[0]), min(start, span[1]))
+        if gap[1] - gap[0] >= SHORTEST_SILENCE - 1e-9:
+            gaps.append(gap)
+        position = max(position, end)
+    return gaps
+
+
+def words_of(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.lower())) - STOP_WORDS
+
+
+def result_heard(summary: str, after: float, speech: Iterable[Played]) -> float | None:
+    """When the speech that carries a result was first heard.
+
+    Nobody marks it on the wire, so it is found by its words: the first stretch of speech heard from `after` on whose
+    transcript has at least half of the content words of the result's summary. Of a stretch that was cut off the words
+    never heard count too, as long as one of them was heard. Its beginning is that of the sentence.
+    """
+    wanted = words_of(summary)
+    for stretch in speech if wanted else ():
+        heard = [(t, word) for t, word in stretch.words if t >= after - 0.5]
+        text = " ".join(word for _, word in heard) + " " + stretch.unheard
+        first = next((t for t, word in heard if wanted & words_of(word)), None)
+        if stretch.end >= after and first is not None and len(wanted & words_of(text)) * 2 >= len(wanted):
+            return _onset(_sentence_start(heard, first), stretch)
+    return None
+
+
+def _sentence_start(heard: Sequence[tuple[float, str]], position: float) -> float:
+    start = heard[0][0]
+    for (_, word), (following, _) in zip(heard, heard[1:], strict=False):
+        if following <= position and word.rstrip().endswith((".", "!", "?")):
+            start = following
+    return start
+
+
+def _onset(position: float, stretch: Played) -> float:
+    """The first audible moment at or after `position`: a transcript piece may come a little before its sound."""
+    for start, end in stretch.audible:
+        if end > position:
+            return max(start, position)
+    return position
+
+
+def spans(calls: Iterable[dict[str, Any]], events: Sequence[Event]) -> list[Interval]:
+    """For each call whose result was heard: from the end of the utterance that led to it, to the result."""
+    spoken = utterances(events)
+    proposed = {event["call_id"]: event["t"] for event in events if event["kind"] == "proposed"}
+    found = []
+    for call in calls:
+        t = proposed.get(call["call_id"])
+        before = [each.end for each in spoken if t is not None and each.end <= t]
+        if before and call.get("heard") is not None:
+            found.append((before[-1], float(call["heard"])))
+    return found
+
+
+def measure(events: Sequence[Event], calls: Sequence[dict[str, Any]]) -> dict[str, Value]:
+    """All metrics of a run. `calls` are the ledger's rows, their `heard` filled in by `mark_heard`."""
+    spoken, speech = utterances(events), played(events)
+    caller = [interval for each in spoken for interval in each.audible]
+    agent = [interval for each in speech for interval in each.audible]
+    waits = merged(spans(calls, events))
+    quiet = [b - a for span in waits for a, b in silences(span, caller, agent)]
+    interruptions = _interruptions(spoken, agent)
+    done_to_heard = [
+        call["heard"] - call["finished"]
+        for call in calls
+        if call.get("heard") is not None and call.get("finished") is not None
+    ]
+    announced = _preambles(calls, events, speech)
+    generated = [event["detail"]["seconds"] for event in events if event["kind"] == "generated"]
+    truncated = [event["detail"] for event in events if event["kind"] == "truncate"]
+    values: dict[str, Value] = {
+        "response_latency": _median(response_latencies(spoken, agent)),
+        "time_to_result": max((b - a for a, b in spans(calls, events)), default=None),
+        "dead_air_total": sum(quiet) if waits else None,
+        "dead_air_longest": max(quiet, default=0.0) if waits else None,
+        "done_to_heard": max(done_to_heard, default=None),
+        "preamble_rate": len(announced) / len(calls) if calls else None,
+        "preamble_seconds": float(sum(announced.values())) if calls else None,
+        "yield_latency": _median([each for each in interruptions if each is not None]),
+        "yielded": all(each is not None for each in interruptions) if interruptions else None,
+        "talk_over": overlap(caller, agent),
+        "generated_seconds": sum(generated),
+        "heard_seconds": sum(each.heard for each in speech),
+        "flushed_seconds": sum(event["detail"]["flushed"] for event in events if event["kind"] == "played"),
+        "truncate_error_ms": max((abs(d["reported_ms"] - d["heard_ms"]) for d in truncated), default=None),
+        "stale_spoken": sum(1 for call in calls if call.get("stale") and call.get("heard") is not None),
+        "stale_dropped": sum(1 for call in calls if call.get("stale") and call.get("heard") is None),
+        "duplicate_effects": duplicate_effects(calls),
+        "unanswered_calls": unanswered_calls(events),
+        "consent_turns": None,
+        "consent_seconds": None,
+        "tool_calls": len(calls),
+        "calls_in_a_row": _calls_in_a_row(events),
+        "caller_turns": len(spoken),
+    }
+    return {name: round(value, 6) if isinstance(value, float) else value for name, value in values.items()}
+
+
+def mark_heard(calls: Sequence[dict[str, Any]], events: Sequence[Event]) -> None:
+    """Fill in `heard` of each call: when the speech that carries its result was first heard, or None.
+
+    `stale` says whether the caller had changed or withdrawn the request before the result was there.
+    """
+    speech = played(events)
+    answered = {event["call_id"]: event["t"] for event in events if event["kind"] == "answered"}
+    outdated = {event["call_id"] for event in events if event["kind"] == "outdated"}
+    for call in calls:
+        call["stale"] = call["call_id"] in outdated
+        summary = str(json.loads(call["result"]).get("summary", "")) if call.get("result") else ""
+        t = answered.get(call["call_id"])
+        call["heard"] = None if t is None else result_heard(summary, t, speech)
+
+
+def response_latencies(spoken: Sequence[Utterance], agent: Sequence[Interval]) -> list[float]:
+    """For each utterance: its end -> first agent speech that begins after it and before the caller speaks again."""
+    starts = [start for start, _ in merged(agent)]
+    found = []
+    for index, utterance in enumerate(spoken):
+        limit = spoken[index + 1].start if index + 1 < len(spoken) else float("inf")
+        later = [start for start in starts if utterance.end <= start < limit]
+        if later:
+            found.append(later[0] - utterance.end)
+    return found
+
+
+def _interruptions(spoken: Sequence[Utterance], agent: Sequence[Interval]) -> list[float | None]:
+    """For each utterance begun while the agent was audible: seconds until it is silent; None beyond the limit."""
+    found: list[float | None] = []
+    for utterance in spoken:
+        for start, end in merged(agent):
+            if start < utterance.start < end:
+                found.append(end - utterance.start if end - utterance.start <= YIELD_WITHIN else None)
+    return found
+
+
+def _preambles(calls: Sequence[dict[str, Any]], events: Sequence[Event], speech: Sequence[Played]) -> dict[str, float]:
+    """Calls announced by speech of the same turn that was heard before their result: call id -> audible seconds."""
+    turns = {event["call_id"]: event["detail"].get("turn") for event in events if event["kind"] == "proposed"}
+    done = {event["call_id"]: event["t"] for event in events if event["kind"] == "answered"}
+    found: dict[str, float] = {}
+    for call in calls:
+        call_id = call["call_id"]
+        seconds = sum(
+            end - start
+            for stretch in speech
+            if stretch.turn and stretch.turn == turns.get(call_id) and stretch.start < done.get(call_id, float("inf"))
+            for start, end in stretch.audible
+        )
+        if seconds > 0:
+            found[call_id] = seconds
+    return found
+
+
+def duplicate_effects(calls: Sequence[dict[str, Any]]) -> int:
+    """Effects beyond the first for the same intended action: same tool, canonical arguments and request."""
+    keys = [
+        (call["tool"], call["arguments"], call.get("request", "")) for call in calls if call["effect"] == "committed"
+    ]
+    return len(keys) - len(set(keys))
+
+
+def unanswered_calls(events: Sequence[Event]) -> int:
+    """Call ids with neither exactly one final answer nor a cancellation by the server."""
+    ids = {event["call_id"] for event in events if event["kind"] == "proposed"}
+    answers = [event["call_id"] for event in events if event["kind"] == "answered" and event["detail"].get("final", True)]
+    withdrawn = {event["call_id"] for event in events if event["kind"] == "withdrawn"}
+    return sum(1 for call_id in ids if answers.count(call_id) != (0 if call_id in withdrawn else 1))
+
+
+def _calls_in_a_row(events: Sequence[Event]) -> int:
+    """Longest run of proposed calls with no speech heard in between."""
+    longest = run = 0
+    for event in events:
+        if event["lane"] == "heard" and event["kind"] == "playing":
+            run = 0
+        elif event["kind"] == "proposed":
+            run += 1
+            longest = max(longest, run)
+    return longest
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return float(statistics.median(values)) if values else None

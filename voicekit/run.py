@@ -1,0 +1,166 @@
+"""A finished run: what happened, measured, shown, heard, saved and loaded."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from voicekit import audio, metrics, recording
+from voicekit.journal import COLUMNS, read_jsonl, write_jsonl
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+FILES = ("run.json", "events.jsonl", "wire.jsonl", "calls.jsonl", "metrics.json", "heard.flac")
+CALL_COLUMNS = ("call_id", "tool", "arguments", "state", "effect", "started", "finished", "delivered", "heard")
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One conversation and its numbers.
+
+    meta      scenario, model, policy, target, clock, seed, versions, started, provenance ("simulated" or "live")
+    heard     int16 samples of shape (n, 2) at 24 kHz: left the caller, right what the caller heard of the agent
+    """
+
+    meta: dict[str, Any]
+    event_rows: list[dict[str, Any]] = field(repr=False)
+    wire_rows: list[dict[str, Any]] = field(repr=False)
+    call_rows: list[dict[str, Any]] = field(repr=False)
+    values: dict[str, metrics.Value] = field(repr=False)
+    heard: npt.NDArray[np.int16] = field(repr=False)
+
+    @property
+    def simulated(self) -> bool:
+        return bool(self.meta["provenance"] == "simulated")
+
+    @property
+    def title(self) -> str:
+        return f"{self.meta['scenario']} on {self.meta['model']} ({self.meta['provenance']})"
+
+    @property
+    def metrics(self) -> pd.Series:
+        """The metrics by name, times in seconds; None where a run has no value."""
+        import pandas as pd
+
+        return pd.Series(self.values, dtype=object, name=self.title)
+
+    @property
+    def events(self) -> pd.DataFrame:
+        """Columns t, lane, kind, item, call_id, text, detail."""
+        import pandas as pd
+
+        return pd.DataFrame(self.event_rows, columns=list(COLUMNS))
+
+    @property
+    def wire(self) -> pd.DataFrame:
+        """Columns t, direction ("sent", "received"), type, frame (audio replaced by its length)."""
+        import pandas as pd
+
+        return pd.DataFrame(self.wire_rows, columns=["t", "direction", "type", "frame"])
+
+    @property
+    def calls(self) -> pd.DataFrame:
+        """One row per call, from the ledger; times in session seconds."""
+        import pandas as pd
+
+        return pd.DataFrame(self.call_rows).reindex(columns=list(CALL_COLUMNS)) if self.call_rows else pd.DataFrame(
+            columns=list(CALL_COLUMNS)
+        )  # fmt: skip
+
+    def timeline(self, **options: Any) -> Figure:
+        """The picture: who was audible when, tools, decisions, silences shaded."""
+        from voicekit import plot
+
+        return plot.timeline(self.event_rows, self.call_rows, title=self.title, simulated=self.simulated, **options)
+
+    def waveform(self) -> Figure:
+        """The two channels as sound waves."""
+        from voicekit import plot
+
+        return plot.waveform(self.heard, title=self.title)
+
+    def listen(self) -> Any:
+        """A player for notebooks: caller left, agent as heard right."""
+        from voicekit import listen
+
+        return listen.player(self.heard)
+
+    def transcript(self) -> Any:
+        """Who said what and when; what was generated but never heard is struck through."""
+        from voicekit import listen
+
+        return listen.transcript(self.event_rows)
+
+    def save(self, folder: Path | str) -> Path:
+        """Write the run as a folder of its own, whole or not at all. Raises ValueError when it cannot be written."""
+        folder = Path(folder)
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        except OSError as error:
+            raise ValueError(f"cannot write to {folder.parent} ({error.strerror}); choose another --out folder") from None
+        try:
+            self._write(draft)
+            if folder.exists():
+                shutil.rmtree(folder)
+            draft.replace(folder)
+        except OSError as error:
+            raise ValueError(f"cannot write {folder} ({error.strerror}); choose another --out folder") from None
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        return folder
+
+    def _write(self, folder: Path) -> None:
+        folder.chmod(0o755)  # mkdtemp makes it private; a saved run is to be shared
+        _write_json(folder / "run.json", self.meta)
+        write_jsonl(folder / "events.jsonl", self.event_rows)
+        write_jsonl(folder / "wire.jsonl", self.wire_rows)
+        write_jsonl(folder / "calls.jsonl", self.call_rows)
+        _write_json(folder / "metrics.json", self.values)
+        audio.write(folder / "heard.flac", self.heard)
+        (folder / "labels.txt").write_text(recording.labels(self.event_rows, self.call_rows), encoding="utf-8")
+        (folder / "transcript.vtt").write_text(recording.vtt(self.event_rows), encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path | str) -> Run:
+        """Read a saved run. Raises ValueError naming the file that is missing or damaged."""
+        folder = Path(folder)
+        missing = [name for name in FILES if not (folder / name).is_file()]
+        if missing:
+            raise ValueError(f"{folder} is no saved run: {', '.join(missing)} missing; save one with run.save(folder)")
+        try:
+            meta = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+            values = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+            heard = audio.read_raw(folder / "heard.flac")
+        except (ValueError, UnicodeDecodeError) as error:
+            raise ValueError(f"{folder}: damaged ({error})") from None
+        return cls(
+            meta=meta,
+            event_rows=read_jsonl(folder / "events.jsonl"),
+            wire_rows=read_jsonl(folder / "wire.jsonl"),
+            call_rows=read_jsonl(folder / "calls.jsonl"),
+            values=values,
+            heard=heard,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` prints: run, metrics, calls."""
+        calls = [{name: row.get(name) for name in CALL_COLUMNS} for row in self.call_rows]
+        return {"run": self.meta, "metrics": self.values, "calls": calls}
+
+    def _repr_html_(self) -> str:
+        rows = self.metrics.dropna().to_frame()
+        return f"<b>{self.title}</b>{rows.to_html()}"
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

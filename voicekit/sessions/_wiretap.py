@@ -1,0 +1,129 @@
+"""The socket under an SDK: options both SDKs hand on to websockets, and a record of what really crossed it.
+
+websockets lets its caller choose the connection class (`create_connection=`), and both SDKs pass that option through.
+The recording class below is therefore all that is needed to see the true frames of an unmodified SDK.
+"""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+import json
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed
+from websockets.protocol import State
+
+from voicekit.sessions.base import Endpoint, WireTap
+
+OPEN_SECONDS = 8.0  # below the limit of the whole set-up, so that the message can say which of the two took too long
+CLOSE_SECONDS = 0.5  # how long the closing handshake may take
+PING_SECONDS = 20.0
+# Pongs that took 8 to 30 s were seen on busy services; websockets' own limit of 20 s cut healthy calls.
+PONG_SECONDS = 60.0
+
+AUDIO_FIELDS = {
+    "input_audio_buffer.append": "audio",
+    "response.output_audio.delta": "delta",
+    "session.input_audio.append": "audio",
+    "session.output_audio.delta": "delta",
+    "input_audio": "audio",
+    "output_audio": "audio",
+}
+
+
+def is_loopback(url: str | None) -> bool:
+    """True when `url` leads to this machine."""
+    host = urlsplit(url or "").hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def connect_options(endpoint: Endpoint, address: str | None, tap: WireTap | None) -> dict[str, Any]:
+    """Keyword arguments for `websockets.connect`. A loopback `address` is never reached through a proxy."""
+    options: dict[str, Any] = {
+        "open_timeout": OPEN_SECONDS,
+        "close_timeout": CLOSE_SECONDS,
+        "ping_interval": PING_SECONDS,
+        "ping_timeout": PONG_SECONDS,
+        "max_size": None,  # a provider may send a whole answer in one frame
+    }
+    if is_loopback(address):
+        options["proxy"] = None
+    if endpoint.tls is not None:
+        options["ssl"] = endpoint.tls
+    if tap is not None:
+        options["create_connection"] = functools.partial(RecordedConnection, tap=tap, secret=endpoint.api_key)
+    return options
+
+
+class RecordedConnection(ClientConnection):
+    """Tells `tap` of every message and close frame; audio is replaced by its length, the API key never shown."""
+
+    def __init__(self, *args: Any, tap: WireTap, secret: str, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.tap = tap
+        self.secret = secret
+        self.end_recorded = False
+
+    async def send(self, message: Any, **options: Any) -> None:
+        # Before sending: with a loopback server the answer may be there before `send` returns.
+        if self.state is State.OPEN:
+            self.record("sent", message)
+        await super().send(message, **options)
+
+    async def recv(self, decode: bool | None = None) -> Any:
+        try:
+            message = await super().recv(decode)
+        except ConnectionClosed as closed:
+            if closed.rcvd is not None and not self.end_recorded:
+                self.end_recorded = True
+                reason = hide(closed.rcvd.reason, self.secret)
+                self.tap("received", "close", {"code": closed.rcvd.code, "reason": reason})
+            raise
+        self.record("received", message)
+        return message
+
+    async def close(self, code: int = 1000, reason: str = "") -> None:
+        if self.state is State.OPEN:
+            self.tap("sent", "close", {"code": code, "reason": reason})
+        await super().close(code, reason)
+
+    def record(self, direction: Literal["sent", "received"], message: str | bytes) -> None:
+        text = hide(message if isinstance(message, str) else message.decode(errors="replace"), self.secret)
+        try:
+            frame = json.loads(text)
+        except (ValueError, RecursionError):
+            frame = None
+        if not isinstance(frame, dict):
+            self.tap(direction, "not_json", {"text": text[:200]})
+            return
+        elide(frame)
+        type_ = frame.get("type")
+        self.tap(direction, type_ if isinstance(type_, str) else next(iter(frame), ""), frame)
+
+
+def hide(text: str, secret: str) -> str:
+    """Replace the API key; services quote it in error messages. Dummy keys are short and may be ordinary words."""
+    return text.replace(secret, "<key>") if len(secret) >= 16 else text
+
+
+def elide(value: Any) -> None:
+    """Replace base64 audio anywhere in a parsed frame by "<n bytes of audio>", in place."""
+    if isinstance(value, list):
+        for each in value:
+            elide(each)
+    elif isinstance(value, dict):
+        type_, mime = value.get("type"), value.get("mimeType") or value.get("mime_type")
+        field = AUDIO_FIELDS.get(type_) if isinstance(type_, str) else None
+        if isinstance(mime, str) and mime.startswith("audio/"):
+            field = "data"
+        if field is not None and isinstance(value.get(field), str):
+            base64 = value[field].rstrip("=")
+            value[field] = f"<{len(base64) * 3 // 4} bytes of audio>"
+        for each in value.values():
+            elide(each)

@@ -1,0 +1,109 @@
+"""One turn of a simulated Gemini Live model: generated faster than real time, heard by the caller in real time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from voicekit.audio import RATE
+from voicekit.simulator.mind import CallTool, Speak
+from voicekit.simulator.voice import Voice
+from voicekit.simulator.wire import gemini_frames as frames
+
+
+class Turn:
+    """Sends the audio, transcript and calls of the model's steps, then `generationComplete`, then calls `over`.
+
+    `propose(calls)` sends calls made together and says whether the turn must wait for their results; `over()` comes
+    when the audio sent so far would have been played ("when the model assumes realtime playback there will be delay
+    between generation_complete and turn_complete", google-genai types.py). `speed` is seconds of audio generated per
+    second. `waiting`: suspended until `add` brings the steps that follow the results.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[frames.Frame], None],
+        voice: Voice,
+        *,
+        chunk_ms: int,
+        speed: float,
+        transcribed: bool,
+        propose: Callable[[list[CallTool]], bool],
+        over: Callable[[], None],
+    ) -> None:
+        self._send, self._voice, self._propose, self._over = send, voice, propose, over
+        self._chunk_ms, self._speed, self._transcribed = chunk_ms, speed, transcribed
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._steps: deque[Speak | CallTool] = deque()
+        self._pieces: deque[tuple[str, bytes]] = deque()
+        self._sent: list[tuple[float, str]] = []  # when each piece starts to be heard, and its words
+        self._due = 0.0  # when the next piece is generated
+        self._heard_until = 0.0  # when the audio sent so far has been played
+        self._samples = 0
+        self.waiting = False
+
+    @property
+    def is_speaking(self) -> bool:
+        """Whether the caller hears the model now, or is about to."""
+        return bool(self._pieces) or self._loop.time() < self._heard_until
+
+    @property
+    def audio_seconds(self) -> float:
+        """Length of all audio sent in this turn."""
+        return self._samples / RATE
+
+    def add(self, steps: Iterable[Speak | CallTool]) -> None:
+        """Take (further) steps and begin with them at once."""
+        self.waiting = False
+        self._sent.clear()
+        self._steps.extend(steps)
+        self._advance()
+
+    def stop(self) -> str:
+        """Stop for good. Returns the words heard so far of what was last said."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._steps.clear()
+        self._pieces.clear()
+        now = self._loop.time()
+        self._heard_until = min(self._heard_until, now)
+        return "".join(words for start, words in self._sent if start < now)
+
+    def _advance(self) -> None:
+        while not self._pieces and self._steps:
+            step = self._steps.popleft()
+            if isinstance(step, Speak):
+                self._pieces.extend(self._voice.pieces(step.text, self._chunk_ms))
+                self._due = self._loop.time()
+            elif self._propose([step, *self._calls_beside()]):
+                self._steps.clear()  # nothing is said before the results are in; the mind decides anew then
+                self.waiting = True
+                return
+        if self._pieces:
+            self._say(*self._pieces.popleft())
+            self._timer = self._loop.call_at(self._due, self._advance)
+            return
+        self._send(frames.content(generationComplete=True))
+        if self.is_speaking:
+            self._timer = self._loop.call_at(self._heard_until, self._over)
+        else:
+            self._over()
+
+    def _calls_beside(self) -> list[CallTool]:
+        calls = []
+        while self._steps and isinstance(self._steps[0], CallTool):
+            calls.append(self._steps.popleft())
+        return calls  # type: ignore[return-value]
+
+    def _say(self, words: str, pcm: bytes) -> None:
+        self._send(frames.audio(pcm))
+        if words and self._transcribed:
+            self._send(frames.content(outputTranscription={"text": words}))
+        seconds = len(pcm) / 2 / RATE
+        start = max(self._heard_until, self._loop.time())
+        self._sent.append((start, words))
+        self._heard_until = start + seconds
+        self._due += seconds / self._speed
+        self._samples += len(pcm) // 2

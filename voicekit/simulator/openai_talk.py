@@ -1,0 +1,123 @@
+"""How a simulated Realtime model's decisions become the events of a response, piece by piece over time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import Any
+
+from voicekit.audio import RATE, Resampler
+from voicekit.simulator.mind import CallTool, Speak
+from voicekit.simulator.profile import Profile
+from voicekit.simulator.settings import Settings
+from voicekit.simulator.voice import Voice
+from voicekit.simulator.wire import g711
+from voicekit.simulator.wire.openai_realtime import Wire
+from voicekit.simulator.wire.openai_response import Item, Response, Status
+
+Step = Speak | CallTool
+
+ARGUMENT_PIECE = 16  # characters of a call's arguments in one delta; no published figure
+PIECE_SECONDS = 0.02  # between two deltas of arguments or written text; no published figure
+
+
+class Talk:
+    """Generates responses. `called(call_id, call)` is told of each complete call in the default conversation.
+
+    A response is a generator of waits in seconds; what lies between two waits is sent at one moment. Breaking it off is
+    forgetting the generator. Audio comes in pieces of `chunk_ms`, `Profile.audio_speed` times faster than real time.
+    """
+
+    def __init__(
+        self, wire: Wire, settings: Settings, profile: Profile, voice: Voice, called: Callable[[str, CallTool], None]
+    ) -> None:
+        self._wire, self._profile, self._voice, self._called = wire, profile, voice, called
+        self._chunk_ms = settings.chunk_ms
+        self._latencies = settings.random("openai latency")
+        self._faults = dict(settings.faults)  # those of calls are used up by the first call
+        self.last_speech: Item | None = None  # of the default conversation
+
+    def respond(self, response: Response, steps: Sequence[Step]) -> Iterator[float]:
+        """Say and call what is in `steps`, after the model's latency, and finish the response."""
+        first = steps[0] if steps else None
+        latency = self._profile.latency("call" if isinstance(first, CallTool) else "speech", self._latencies)
+        if isinstance(first, CallTool):  # the latency is that of the complete call
+            latency -= PIECE_SECONDS * len(_argument_pieces(first.arguments))
+        yield max(0.0, latency)
+        end: tuple[Status, str | None] = ("completed", None)
+        for step in steps:
+            complete = yield from self._say(response, step) if isinstance(step, Speak) else self._call(response, step)
+            if not complete:
+                end = ("incomplete", "max_output_tokens")
+                break
+            response.close_item()
+        self._wire.finish(response, *end)
+
+    def pause(self, response: Response, seconds: float) -> Iterator[float]:
+        """A response that says nothing, and takes its time."""
+        yield seconds
+        self._wire.finish(response)
+
+    def _say(self, response: Response, step: Speak) -> Generator[float, None, bool]:
+        """Returns whether all of it could be said."""
+        # Only reasoning models tell the phase of a message (guide to gpt-realtime-2): those that make parallel calls
+        phase = "commentary" if step.commentary else "final_answer"
+        item = response.open_message(phase if self._profile.parallel_calls else None)
+        pieces = self._voice.pieces(step.text, self._chunk_ms)
+        if response.modality == "text":
+            for text in [text for text, _ in pieces if text]:
+                response.write(text)
+                yield PIECE_SECONDS
+                if response.is_used_up:
+                    return False
+            return True
+        if response.is_shared:
+            self.last_speech = item
+        for index, (text, audio) in enumerate(_coded(pieces, response.audio_format["type"])):
+            if index:
+                yield self._chunk_ms / 1000 / self._profile.audio_speed
+            if response.is_used_up:
+                return False
+            response.say(text, audio)
+        return True
+
+    def _call(self, response: Response, step: CallTool) -> Generator[float, None, bool]:
+        """Returns whether the call is complete."""
+        name = self._fault("unknown_tool", "transfer_funds_v2") or step.name
+        arguments = {**step.arguments, **(self._fault("extra_argument", {"priority": "high"}) or {})}
+        call_id = self._wire.new_id("call")
+        item = response.open_call(call_id, name)
+        pieces = _argument_pieces(arguments)
+        is_broken = self._fault("truncate_arguments", True)
+        for piece in [pieces[0][: ARGUMENT_PIECE // 2]] if is_broken else pieces:
+            yield PIECE_SECONDS
+            response.argue(piece)
+        if is_broken:
+            return False
+        response.close_item()
+        if response.is_shared:
+            self._called(call_id, step)
+        if self._fault("duplicate_call", True):
+            response.announce_done(item)
+        return True
+
+    def _fault(self, name: str, usual: Any) -> Any:
+        """The value of a fault that is due now, else None; `usual` stands for a fault given as True."""
+        value = self._faults.pop(name, None)
+        return usual if value is True else value
+
+
+def _argument_pieces(arguments: dict[str, Any]) -> list[str]:
+    text = json.dumps(arguments, ensure_ascii=False)
+    return [text[start : start + ARGUMENT_PIECE] for start in range(0, len(text), ARGUMENT_PIECE)]
+
+
+def _coded(pieces: Iterable[tuple[str, bytes]], kind: Any) -> Iterator[tuple[str, bytes]]:
+    """Pieces of speech in an output format: as they are for PCM16 at 24 kHz, resampled and coded for G.711."""
+    if kind == "audio/pcm":
+        yield from pieces
+        return
+    resampler = Resampler(RATE, g711.RATE)
+    for text, pcm in pieces:
+        yield text, g711.encode(resampler.feed(pcm), kind)
+    yield "", g711.encode(resampler.flush(), kind)

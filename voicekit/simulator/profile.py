@@ -1,0 +1,55 @@
+"""How one simulated model behaves: typed values from the claims in data/models.csv, and its latencies."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from voicekit.models import facts
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The behaviours of a model. Times in seconds; each value's claim and source is the row of the same name."""
+
+    model: str
+    provider: str
+    waits_for_result: bool = False  # says nothing while a call is open
+    parallel_calls: bool = True
+    preambles: bool = False  # announces calls without being asked to
+    fillers: bool = False  # says something in a turn of its own before a call
+    behaviors: frozenset[str] = frozenset()
+    default_behavior: str = "non_blocking"
+    scheduling: bool = False
+    interrupt_while_caller_speaks: str = "waits"  # or "speaks_over"
+    input_during_blocking_call: str = "waits"  # or "cancels"
+    thinking: str = "none"  # "budget", "level", "level_required"
+    proactive_audio: str = "unsupported"  # "opt_in", "always"
+    affective_dialog: str = "unsupported"  # "opt_in", "closes"
+    interaction_status: bool = False
+    call_latency: float = 0.7  # end of turn detected -> the call is out
+    speech_latency: float = 1.0  # end of turn detected, or result in -> first audio
+    audio_speed: float = 5.0  # seconds of audio generated per second
+    latency_spread: float = 0.08
+
+    @classmethod
+    def load(cls, model: str, choose: Mapping[str, str] | None = None) -> Profile:
+        """Read a profile; `choose` follows the other of two contradicting claims. Raises ValueError as `facts` does."""
+        values: dict[str, object] = {"model": model}
+        for name, claim in facts(model, choose).items():
+            kind = cls.__annotations__.get(name)
+            if kind == "bool":
+                values[name] = claim.value == "yes"
+            elif kind == "float":
+                values[name] = float(claim.value)
+            elif kind == "frozenset[str]":
+                values[name] = frozenset(claim.value.split())
+            elif kind == "str":
+                values[name] = claim.value
+        return cls(**values)  # type: ignore[arg-type]
+
+    def latency(self, kind: str, random_: random.Random) -> float:
+        """Draw "call" or "speech" latency in seconds, rounded to the millisecond."""
+        median = self.call_latency if kind == "call" else self.speech_latency
+        return round(median * max(0.5, random_.gauss(1.0, self.latency_spread)), 3)

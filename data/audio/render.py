@@ -8,8 +8,8 @@ Edit `caller_lines.csv` or `agent_lines.csv`, run this, then run `check.py`. It 
 `manifest.csv`, `agent.csv` and `rendered.csv` (which recipe made which file; a line whose recipe is unchanged is skipped).
 
 In the source tables `spoken` is what the synthesiser is given when it differs from the written text: other spelling, or
-phonemes between slashes (IPA as espeak writes it, Kokoro voices only). `speed` is 1.0 when empty. Reusing a slug or a clip
-name is an error; a clip whose line is gone is deleted.
+phonemes between slashes (IPA as espeak writes it, Kokoro voices only). `speed` is 1.0 when empty. `remark` is for readers.
+Using a file name twice is an error; a clip whose line is gone is deleted.
 
 Every clip is mono, 24 kHz, 16 bit FLAC, -20 dBFS RMS over its active frames, peak at most -3 dBFS, 30 ms of quiet at both
 ends, and no inner pause longer than `MAX_PAUSE`: a voice-activity detector with 200 ms hangover sees one utterance.

@@ -1,9 +1,10 @@
 """Take the weights of the voice-activity network out of Silero's package; run once, its output is committed.
 
-    pip install onnx numpy && pip download --no-deps silero-vad==6.2.3 && unzip silero_vad-6.2.3-py3-none-any.whl -d silero
+    pip install onnx numpy
+    pip download --no-deps silero-vad==6.2.3 && unzip silero_vad-6.2.3-py3-none-any.whl -d silero
     python data/vad/extract.py silero/silero_vad/data/silero_vad_16k_op15.onnx
 
-The file written beside this one holds half-precision copies (the probabilities move by less than 0.002). The Fourier
+The file written beside this one holds half-precision copies (the probabilities move by less than 0.01). The Fourier
 basis of the network is left out: it is a Hann window times sines and cosines, which voicekit/vad.py computes.
 """
 
@@ -19,7 +20,8 @@ from onnx import numpy_helper
 
 SHA256 = "7ed98ddbad84ccac4cd0aeb3099049280713df825c610a8ed34543318f1b2c49"
 NAMES = {
-    **{f"conv{i + 1}_{part}": f"model.encoder.{i}.reparam_conv.{part}" for i in range(4) for part in ("weight", "bias")},
+    **{f"conv{i}_weight": f"model.encoder.{i - 1}.reparam_conv.weight" for i in (1, 2, 3, 4)},
+    **{f"conv{i}_bias": f"model.encoder.{i - 1}.reparam_conv.bias" for i in (1, 2, 3, 4)},
     **{f"lstm_{part}": f"model.decoder.rnn.{part}" for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")},
     **{f"out_{part}": f"model.decoder.decoder.2.{part}" for part in ("weight", "bias")},
 }

@@ -121,8 +121,11 @@ class Reading:
             await self._arrived.wait_for(lambda: len(found()) >= count)
         return found()[count - 1]
 
-    def of(self, kind: type[Event]) -> list[Any]:
-        return [event for event in self.events if isinstance(event, kind)]
+    async def finish(self) -> list[Event]:
+        """Read to the end (two virtual minutes at most) and return all events."""
+        async with asyncio.timeout(120):
+            await self.task
+        return self.events
 
 
 async def all_events(session: RealtimeSession) -> list[Event]:

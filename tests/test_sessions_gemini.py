@@ -224,9 +224,9 @@ def fails(play: Script, settings: SessionConfig | None = None) -> tuple[str, flo
 def test_case_6_an_unanswered_setup_names_its_fields() -> None:
     message, seconds = fails(lambda service, frame: None, config(G38X))
     assert message == (
-        "waited 10 s for setupComplete after setup, which never came; fields set beyond the defaults: thinking_config, "
-        "system_instruction, tools (with behavior), session_resumption, input_audio_transcription, "
-        "output_audio_transcription, realtime_input_config"
+        "waited 10 s for setupComplete (fields set beyond the defaults: thinking_config, system_instruction, "
+        "tools (with behavior), session_resumption, input_audio_transcription, output_audio_transcription, "
+        "realtime_input_config), which never came"
     )
     assert seconds == pytest.approx(10, abs=0.6)
 
@@ -510,7 +510,7 @@ def test_a_call_divides_a_turn_into_two_items() -> None:
         TurnDone("turn_2"),
     ]
     finals = [(event.item, event.text) for event in events if isinstance(event, Said) and event.final]
-    assert finals == [("turn_1", "Let me look."), ("turn_1_2", "It is packed.")]
+    assert finals == [("turn_1", "Let me look."), ("turn_1_2", "It is packed."), ("turn_2", "")]
 
 
 def test_voice_activity_resumption_and_going_away() -> None:
@@ -520,6 +520,7 @@ def test_voice_activity_resumption_and_going_away() -> None:
             {"voiceActivity": {"type": "ACTIVITY_START", "audioOffset": "1.25s"}},
             {"voiceActivity": {"type": "ACTIVITY_END", "audioOffset": "2s"}},
             {"sessionResumptionUpdate": {"newHandle": "handle_1", "resumable": True}},
+            {"sessionResumptionUpdate": {"newHandle": "handle_2", "resumable": False}},
             {"sessionResumptionUpdate": {"resumable": False}},
             {"goAway": {"timeLeft": "59.5s"}},
             {"toolCallCancellation": {"ids": ["call_1", "zz"]}},
@@ -621,8 +622,7 @@ def test_case_6_a_model_that_does_not_go_on_after_the_result_ends_as_a_stall() -
         await reading.until(ToolCall)
         await asyncio.sleep(6)
         await session.send_result("call_1", {"status": "packed"})
-        await reading.task
-        return reading.events, asyncio.get_running_loop().time()
+        return await reading.finish(), asyncio.get_running_loop().time()
 
     opening = (audio(), tool_call(call()))
     (events, seconds), _ = hold(talk, script(None, *opening))
@@ -642,8 +642,7 @@ def test_case_6_silence_is_no_stall_while_nothing_is_owed(reason: str) -> None:
             service.send(audio(), TURN_COMPLETE)
         await asyncio.sleep(120)
         await session.close()
-        await reading.task
-        return reading.events
+        return await reading.finish()
 
     calls = (call(), call("call_2")) if reason == "another call is open" else (call(),)
     model = G38 if reason == "the tool does not block" else G31
@@ -668,6 +667,7 @@ def test_case_19_interrupted_is_an_event_of_its_own_and_what_is_late_is_dropped(
         TurnDone("turn_1", "cancelled", "interrupted"),
         TurnStarted("turn_2"),
         Audio("turn_2", PCM, "turn_2"),
+        Said("turn_2", "", "turn_2", final=True),
         TurnDone("turn_2"),
     ]
 
@@ -679,7 +679,11 @@ def test_case_19_an_interruption_of_what_is_only_still_playing_is_reported_too()
 
 def test_case_19_both_in_one_frame() -> None:
     events = events_of(audio(), {"serverContent": {"interrupted": True, "turnComplete": True}}, audio())
-    assert events[2:4] == [Interrupted("turn_1"), TurnDone("turn_1", "cancelled", "interrupted")]
+    assert events[2:5] == [
+        Interrupted("turn_1"),
+        Said("turn_1", "", "turn_1", final=True),
+        TurnDone("turn_1", "cancelled", "interrupted"),
+    ]
     assert events[-1] == Audio("turn_2", PCM, "turn_2")
 
 
@@ -688,7 +692,7 @@ def test_a_call_after_an_interruption_is_not_lost_and_starts_a_new_turn() -> Non
         events = events_of(audio(), INTERRUPTED, frame, audio(), TURN_COMPLETE)
         assert calls_in(events) == [ToolCall("call_1", "get_order_status", '{"order_id": "OD-1"}', "turn_2")]
         assert TurnDone("turn_1", "cancelled", "interrupted") in events
-        assert events[-2:] == [Audio("turn_2", PCM, "turn_2"), TurnDone("turn_2")]
+        assert events[-3] == Audio("turn_2", PCM, "turn_2") and events[-1] == TurnDone("turn_2")
 
 
 @pytest.mark.parametrize("order", ["parts first", "toolCall first"])
@@ -793,13 +797,27 @@ def test_closing_is_idempotent_quick_and_quiet() -> None:
         start = loop.time()
         await session.close()
         await session.close()
-        await reading.task
+        await reading.finish()
         assert loop.time() - start < 1 and reading.events == []
         for send in (session.send_audio(bytes(960)), session.send_result("call_1", {})):
             with pytest.raises(SessionError, match="closed"):
                 await send
 
     hold(talk)
+
+
+def test_leaving_early_and_coming_back_loses_no_event_and_leaves_no_task() -> None:
+    async def talk(session: GeminiLiveSession, service: Service) -> list[Event]:
+        service.send(audio(), TURN_COMPLETE, audio())
+        seen = []
+        for _ in range(3):
+            async for event in session:
+                seen.append(event)
+                break
+        return seen
+
+    events, _ = hold(talk)
+    assert events == [TurnStarted("turn_1"), Audio("turn_1", PCM, "turn_1"), Said("turn_1", "", "turn_1", final=True)]
 
 
 def test_closing_takes_less_than_a_second_when_the_service_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -842,7 +860,7 @@ def test_the_tap_sees_the_frames_that_crossed_the_socket() -> None:
         await session.send_result("call_1", {"data": "QUJD" * 100})
         await asyncio.sleep(0.1)
         service.close(1011, "going away")
-        await reading.task
+        await reading.finish()
 
     play = script(None, audio(bytes(961)), {"usageMetadata": {}, "serverContent": {}}, tool_call(call()))
     _, frames = hold(talk, play, tap=lambda *row: wire.append(row))

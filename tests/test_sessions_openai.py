@@ -224,7 +224,7 @@ def test_nobody_listening_is_one_line() -> None:
 
 def test_a_proxy_in_the_environment_is_not_asked_for_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
+        monkeypatch.setenv(name, "socks5://127.0.0.1:9")
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
     assert events_of(created(), done()) == [TurnStarted("resp_1"), TurnDone("resp_1")]
@@ -300,6 +300,21 @@ def test_a_spoken_turn() -> None:
         Said("item_1", "here.", "resp_1"),
         Said("item_1", "It is here.", "resp_1", final=True),
         Usage({"total_tokens": 7, "input_tokens": 4, "output_tokens": 3}),
+        TurnDone("resp_1"),
+    ]
+
+
+def test_an_item_ends_once_and_after_all_its_audio() -> None:
+    message = {"type": "message", "id": "item_1", "role": "assistant", "status": "completed", "content": []}
+    events = events_of(
+        created(), audio(), words("done", "Hi."), audio(), item_event("done", message), audio(item="item_2"), done()
+    )
+    assert events[1:] == [
+        Audio("item_1", HALF_SECOND, "resp_1"),
+        Audio("item_1", HALF_SECOND, "resp_1"),
+        Said("item_1", "Hi.", "resp_1", final=True),
+        Audio("item_2", HALF_SECOND, "resp_1"),
+        Said("item_2", "", "resp_1", final=True),
         TurnDone("resp_1"),
     ]
 
@@ -387,12 +402,20 @@ def test_barge_in_drops_what_still_arrives_of_the_turn() -> None:
     )
     assert events[3:] == [
         SpeechStarted("item_2", 1),
-        Said("item_1", "One two ", "resp_1", final=True),
         Interrupted("resp_1"),
+        Said("item_1", "One two ", "resp_1", final=True),
         TurnDone("resp_1", "cancelled", "turn_detected"),
         TurnStarted("resp_2"),
         Audio("item_3", HALF_SECOND, "resp_2"),
+        Said("item_3", "", "resp_2", final=True),
         TurnDone("resp_2"),
+    ]
+
+
+def test_audio_after_the_end_of_a_cancelled_turn_is_dropped() -> None:
+    assert events_of(created(), cancelled(), audio())[1:] == [
+        Interrupted("resp_1"),
+        TurnDone("resp_1", "cancelled", "turn_detected"),
     ]
 
 
@@ -429,8 +452,7 @@ def test_a_result_and_the_request_to_speak_it() -> None:
         await session.respond()
         await reading.until(TurnDone, 2)
         await session.close()
-        await reading.task
-        return reading.events
+        return await reading.finish()
 
     def speak(service: Service, frame: dict[str, Any]) -> None:
         turn = f"resp_{len(service.frames)}"
@@ -511,6 +533,24 @@ def test_case_1_a_collision_is_recoverable_and_can_be_repeated(code: str | None)
     assert TurnStarted("resp_2", ("call_1",)) in events and not fatal(events)
 
 
+def test_a_refused_request_can_be_made_again_at_once() -> None:
+    def refuse_first(service: Service, frame: dict[str, Any]) -> None:
+        if len(service.frames) == 2:
+            service.send(refusal("invalid_value", "Invalid value.", frame["event_id"]))
+        else:
+            service.send(created(), done())
+
+    async def talk(session: OpenAIRealtimeSession, service: Service) -> None:
+        reading = Reading(session)
+        await session.respond()
+        await reading.until(Problem)
+        assert session.refused == ()
+        await session.respond()
+        await reading.until(TurnDone)
+
+    hold(talk, script({"response.create": refuse_first}))
+
+
 def test_stop_speaking_cancels_the_active_turn_only() -> None:
     async def talk(session: OpenAIRealtimeSession, service: Service) -> list[Event]:
         reading = Reading(session)
@@ -586,8 +626,7 @@ def truncations(
         await play_back(session)
         await asyncio.sleep(5)
         service.close(1000)
-        await reading.task
-        return reading.events[:-1]
+        return (await reading.finish())[:-1]
 
     events, frames = hold(talk, script({"conversation.item.truncate": rules["answer"]} if rules else None))
     return events, frames
@@ -736,8 +775,7 @@ def test_a_request_that_is_never_answered_ends_as_a_stall() -> None:
         reading = Reading(session)
         await asyncio.sleep(1)
         await session.respond()
-        await reading.task
-        return reading.events, asyncio.get_running_loop().time()
+        return await reading.finish(), asyncio.get_running_loop().time()
 
     ((problem,), seconds), _ = hold(talk, script())
     assert (problem.code, problem.recoverable) == ("stall", False)
@@ -759,10 +797,11 @@ def test_a_turn_that_stops_in_the_middle_ends_as_a_stall() -> None:
 
 def test_an_idle_session_is_not_a_stall() -> None:
     async def talk(session: OpenAIRealtimeSession, service: Service) -> list[Event]:
+        service.send(created(), done())
         service.after(600, lambda: service.close(1000))
         return [event async for event in session]
 
-    assert [event.code for event in hold(talk, script())[0]] == ["1000"]
+    assert [problem.code for problem in fatal(hold(talk, script())[0])] == ["1000"]
 
 
 def test_closing_is_idempotent_quick_and_quiet() -> None:
@@ -773,7 +812,7 @@ def test_closing_is_idempotent_quick_and_quiet() -> None:
         start = loop.time()
         await session.close()
         await session.close()
-        await reading.task
+        await reading.finish()
         assert loop.time() - start < 1 and reading.events == []
         for send in (session.send_audio(b"\0\0"), session.send_result("call_1", {}), session.stop_speaking()):
             with pytest.raises(SessionError, match="closed"):
@@ -848,6 +887,19 @@ def test_the_tap_sees_the_frames_that_crossed_the_socket() -> None:
     assert received[3][1] == audio() | {"delta": "<961 bytes of audio>"}
     assert received[4][1]["item"]["arguments"] == '{"delta": "QUJD"}'
     assert received[5][1] == {"code": 1011, "reason": "going away"}
+
+
+def test_what_could_not_be_sent_is_not_on_the_wire() -> None:
+    wire: list[str] = []
+
+    async def talk(session: OpenAIRealtimeSession, service: Service) -> None:
+        service.close(1011)
+        await asyncio.sleep(0.1)
+        with pytest.raises(SessionError, match="1011"):
+            await session.send_audio(b"\0\0")
+
+    hold(talk, script(), tap=lambda direction, type_, frame: wire.append(type_))
+    assert wire == ["session.created", "session.update", "session.updated"]
 
 
 def test_the_key_is_nowhere_to_be_seen() -> None:

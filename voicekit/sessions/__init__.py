@@ -25,5 +25,9 @@ def open_session(config: SessionConfig, endpoint: Endpoint, tap: WireTap | None 
             from voicekit.sessions.gemini_live import GeminiLiveSession
 
             return GeminiLiveSession(config, endpoint, tap)
+        case "gpt-live":
+            from voicekit.sessions.gpt_live import GptLiveSession
+
+            return GptLiveSession(config, endpoint, tap)
         case other:
             raise NotSupported(f"there is no session adapter for {other} ({config.model}) yet")

@@ -7,7 +7,7 @@ import contextlib
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from typing import Any
+from typing import Any, Self
 
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
@@ -55,6 +55,18 @@ def capabilities(model: str) -> Capabilities:
             waits_for_result=waits or (not behaviors and default == "blocking"),
             cancels_calls=says("input_during_blocking_call", "cancels"),
             parallel_calls=not says("parallel_calls", "no"),
+        )
+    if provider == "gpt-live":
+        return Capabilities(
+            owns_turns=False,
+            can_cancel=False,
+            can_truncate=False,
+            can_schedule=False,
+            implied_reply=False,
+            delegates=True,
+            parallel_calls=not says("parallel_calls", "no"),
+            has_turns=False,
+            reports_speech=False,
         )
     raise NotSupported(f"there is no session adapter for {provider} ({model}) yet; `voicekit list` shows the models")
 
@@ -169,7 +181,8 @@ class Incoming:
     """The receiving half of a session: messages in, events out, until the provider ends it in whatever way.
 
     `receive` waits for the next message of the SDK, `translate` turns it into events. Whatever either raises becomes
-    one unrecoverable `Problem`, after which the iteration ends; the application's own errors pass untouched.
+    one unrecoverable `Problem`, after which the iteration ends. An iterator rather than a generator, so that an
+    application may leave its loop and come back, and nothing is left to be finalised.
     """
 
     def __init__(
@@ -207,12 +220,13 @@ class Incoming:
         if self.end is None:
             self.end = why
 
-    async def events(self) -> AsyncIterator[Event]:
-        while True:
-            while self._pending:
-                yield self._pending.popleft()
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._pending:
             if self.end is not None:
-                return
+                raise StopAsyncIteration
             try:
                 message = await self._next()
                 self._pending.extend(await self._translate(message))
@@ -221,6 +235,7 @@ class Incoming:
             except Exception as error:  # a nonsensical frame may raise anything in the SDK or here
                 name = type(error).__name__
                 self._fail(name, f"a message of the provider could not be read ({name}: {error})")
+        return self._pending.popleft()
 
     async def _next(self) -> Any:
         try:

@@ -147,7 +147,7 @@ class Reader:
     def _finish_item(self) -> list[Event]:
         said, item = self._said, self._item
         self._said = self._item = ""
-        return [Said(item, said, self._turn, final=True)] if said else []
+        return [Said(item, said, self._turn, final=True)] if item else []
 
     def _interrupt(self) -> list[Event]:
         self._interrupted = bool(self._turn)  # what is still under way of this turn is not handed on

@@ -48,6 +48,14 @@ class OpenCall:
     arguments: str = ""
 
 
+@dataclass
+class OpenItem:
+    """A stretch of agent speech that has not ended."""
+
+    turn: str
+    said: str = ""  # the transcript handed on so far
+
+
 def calls_to_metadata(call_ids: tuple[str, ...]) -> dict[str, str]:
     """The results a response is to speak, as metadata that the provider echoes in response.created."""
     groups = [call_ids[start : start + CALLS_PER_VALUE] for start in range(0, len(call_ids), CALLS_PER_VALUE)]
@@ -70,7 +78,7 @@ class Reader:
         self._requested: tuple[str, tuple[str, ...]] | None = None  # event id and call ids of an unanswered request
         self._silenced = Recent(100)  # responses whose late audio is not to be heard
         self._received: dict[str, int] = {}  # bytes of audio, by item
-        self._said: dict[str, str] = {}  # transcript handed on so far, by item
+        self._items: dict[str, OpenItem] = {}
         self._calls: dict[str, OpenCall] = {}
         self._proposed = Recent()
         self._retry: Truncation | None = None
@@ -133,19 +141,26 @@ class Reader:
             self._received[event.item_id] = self._received.get(event.item_id, 0) + len(pcm)
         if not pcm or event.response_id in self._silenced:
             return []
+        self._item(event)
         return [Audio(event.item_id, pcm, event.response_id)]
 
     def _said_piece(self, event: Any) -> list[Event]:
         if not event.delta or event.response_id in self._silenced:
             return []
-        self._said[event.item_id] = self._said.get(event.item_id, "") + event.delta
+        self._item(event).said += event.delta
         return [Said(event.item_id, event.delta, event.response_id)]
 
     def _said_all(self, event: Any) -> list[Event]:
-        # The transcript of an item that was cut off ends where its audio does.
-        said = self._said.pop(event.item_id, "")
-        text = said if event.response_id in self._silenced else event.transcript
-        return [Said(event.item_id, text, event.response_id, final=True)] if text else []
+        if event.response_id not in self._silenced:  # the transcript of an item that was cut off ends with its audio
+            self._item(event).said = event.transcript or ""
+        return []
+
+    def _item(self, event: Any) -> OpenItem:
+        return self._items.setdefault(event.item_id, OpenItem(event.response_id))
+
+    def _finish_item(self, item_id: str) -> list[Event]:
+        item = self._items.pop(item_id, None)
+        return [Said(item_id, item.said, item.turn, final=True)] if item else []
 
     def _item_added(self, event: Any) -> list[Event]:
         if event.item.type == "function_call":
@@ -160,11 +175,11 @@ class Reader:
     def _arguments_done(self, event: Any) -> list[Event]:
         """This event also ends arguments that were cut off, so only a whole JSON object is proof of completeness."""
         call = self._open_call(event.call_id, event.name, event.response_id)
-        call.arguments = event.arguments
+        call.arguments = event.arguments or ""
         return self._propose(call) if is_object(call.arguments) else []
 
     def _item_done(self, event: Any) -> list[Event]:
-        return self._call_item(event.item, event.response_id)
+        return self._finish_item(event.item.id) + self._call_item(event.item, event.response_id)
 
     def _call_item(self, item: Any, turn: str) -> list[Event]:
         if item.type != "function_call":
@@ -179,14 +194,16 @@ class Reader:
         response = event.response
         completed = response.status == "completed"
         events: list[Event] = []
-        for item in response.output or ():
-            events += self._call_item(item, response.id)
-        for call in [call for call in self._calls.values() if call.turn == response.id]:
-            events += self._propose(call, broken=not completed)
         if response.status == "cancelled":
             self._silenced.add(response.id)
             if reason_of(response) == "turn_detected":
                 events.append(Interrupted(response.id))
+        for item_id in [id_ for id_, item in self._items.items() if item.turn == response.id]:
+            events += self._finish_item(item_id)
+        for item in response.output or ():
+            events += self._call_item(item, response.id)
+        for call in [call for call in self._calls.values() if call.turn == response.id]:
+            events += self._propose(call, broken=not completed)
         if response.usage:
             events.append(Usage(response.usage.to_dict()))
         events.append(TurnDone(response.id, cast(TurnStatus, response.status), reason_of(response)))

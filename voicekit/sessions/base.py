@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
 Delivery = Literal["when_idle", "interrupt", "silent"]
+Channel = Literal["commentary", "thinking", "instructions"]
 TurnStatus = Literal["completed", "cancelled", "failed", "incomplete"]
 WireTap = Callable[[Literal["sent", "received"], str, dict[str, Any]], None]
 
@@ -38,8 +39,10 @@ class Capabilities:
     default_behavior: str = "non_blocking"
     waits_for_result: bool = False  # the model says nothing while a call is open
     cancels_calls: bool = False  # the server may withdraw a call
-    delegates: bool = False
+    delegates: bool = False  # the voice has no tools, it hands work over
     parallel_calls: bool = True
+    has_turns: bool = True  # what the model says comes in turns that begin and end; otherwise it is one stream
+    reports_speech: bool = True  # the provider says when the caller begins and stops to speak
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,8 @@ class SessionConfig:
     language: str = "en"
     voice: str | None = None
     silence_ms: int = 500  # how long the caller must be silent for a turn to end
+    delegation: Literal["client", "responses"] = "client"  # who does the work, where the model delegates
+    backend_model: str = "gpt-6-sol"  # of the Responses backend
 
 
 @dataclass(frozen=True)
@@ -152,6 +157,25 @@ class Delegation:
 
 
 @dataclass(frozen=True)
+class Appended:
+    """Text given to the model is in its timeline: neither spoken nor heard. `id` is what `append` returned."""
+
+    id: str
+    channel: str
+    end_ms: int = 0
+
+
+@dataclass(frozen=True)
+class Work:
+    """The delegated backend has begun (`in_progress`) or ended a response. `text` is what it gave the voice to say."""
+
+    response: str
+    delegation: str = ""
+    status: TurnStatus | Literal["in_progress"] = "in_progress"
+    text: str = ""
+
+
+@dataclass(frozen=True)
 class Interrupted:
     """The provider has stopped the agent's speech; what is still queued for `turn` is not to be played."""
 
@@ -179,7 +203,7 @@ class Problem:
 
 Event = (
     TurnStarted | TurnDone | SpeechStarted | SpeechStopped | Heard | Audio | Said | ToolCall | ToolCallCancelled
-    | Delegation | Interrupted | Usage | GoAway | Problem
+    | Delegation | Appended | Work | Interrupted | Usage | GoAway | Problem
 )  # fmt: skip
 
 
@@ -219,3 +243,16 @@ class RealtimeSession(Protocol):
         """Tell the provider how much of `item` was heard. Needs `can_truncate`."""
 
     async def close(self) -> None: ...
+
+
+class DelegatingSession(RealtimeSession, Protocol):
+    """A session whose model hands work over (`Capabilities.delegates`)."""
+
+    session_id: str
+
+    async def append(self, channel: Channel, text: str, delegation: str | None = None) -> str:
+        """Give the model text and return the id under which it is acknowledged (see `Appended`).
+
+        "commentary" is to be said, "thinking" only to be known, "instructions" to be followed. Whether and when words
+        are spoken is the model's affair.
+        """

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, AsyncIterator
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, cast
 
 from google import genai
 from google.genai import errors, types
-from google.genai.client import DebugConfig
 from google.genai.live import AsyncSession
 from websockets.exceptions import ConnectionClosed
 
@@ -110,9 +109,9 @@ class GeminiLiveSession:
             resume=resume,
         )
         self._client: genai.Client | None = None
-        self._manager: AbstractAsyncContextManager[AsyncSession] | None = None
+        self._manager: contextlib.AbstractAsyncContextManager[AsyncSession] | None = None
         self._session: AsyncSession | None = None
-        self._messages: AsyncIterator[types.LiveServerMessage] | None = None
+        self._messages: AsyncGenerator[types.LiveServerMessage, None] | None = None  # of one turn
         self._reader = Reader()
         self._incoming = Incoming(self._receive, self._translate, endpoint.api_key)
         for note in behavior_notes(config, self.capabilities):
@@ -122,9 +121,9 @@ class GeminiLiveSession:
     async def __aenter__(self) -> Self:
         try:
             await self._set_up()
-        except SessionError as error:
+        except SessionError:
             await self.close()
-            raise SessionError(f"{error}; {self._setup_fields()}") from None
+            raise
         except Exception as error:
             await self.close()
             reason = api_error(error) if isinstance(error, errors.APIError) else error
@@ -141,7 +140,7 @@ class GeminiLiveSession:
         await self.close()
 
     def __aiter__(self) -> AsyncIterator[Event]:
-        return self._incoming.events()
+        return self._incoming
 
     async def send_audio(self, pcm: bytes) -> None:
         session = self._open()
@@ -182,15 +181,15 @@ class GeminiLiveSession:
             scheduling=SCHEDULING[delivery] if delivery is not None and schedulable else None,
             will_continue=None if final else True,
         )
+        if final:
+            self._reader.answered(call_id)
+        self._reader.spoken = False  # before sending: the answer may be there before the SDK returns
         try:
             await session.send_tool_response(function_responses=[response])
         except ConnectionClosed as closed:
             self._broken(closed)
-        if final:
-            self._reader.answered(call_id)
-            if behavior == "blocking" and not self._reader.open_calls:
-                self._reader.spoken = False
-                self._incoming.expect(f"{self.config.model} to go on after the result of {call_id}")
+        if final and behavior == "blocking" and not self._reader.open_calls and not self._reader.spoken:
+            self._incoming.expect(f"{self.config.model} to go on after the result of {call_id}")
 
     async def respond(self, call_ids: tuple[str, ...] = ()) -> None:
         raise NotSupported(f"on {self.config.model} a result starts speech by itself; do not call `respond`")
@@ -208,6 +207,10 @@ class GeminiLiveSession:
         client, self._client = self._client, None
         if manager is not None:
             await manager.__aexit__(None, None, None)
+        messages, self._messages = self._messages, None
+        if messages is not None:
+            with contextlib.suppress(RuntimeError):  # a reader is about to end it
+                await messages.aclose()
         if client is not None:
             await client.aio.aclose()
             client.close()
@@ -216,11 +219,11 @@ class GeminiLiveSession:
     async def _set_up(self) -> None:
         self._client = self._make_client()
         manager = self._client.aio.live.connect(model=self.config.model, config=self._setup)
-        async with within(SETUP_SECONDS, "setupComplete after setup"):
+        async with within(SETUP_SECONDS, f"setupComplete ({self._setup_fields()})"):
             session = await manager.__aenter__()
         self._manager = manager
         if session.setup_complete is None:
-            raise SessionError(f"{PROVIDER} answered the setup with something else than setupComplete")
+            raise Ended("no_setup", f"{PROVIDER} answered the setup with something else than setupComplete")
         self._session = session
 
     def _make_client(self) -> genai.Client:
@@ -231,13 +234,12 @@ class GeminiLiveSession:
             # The key decides that this is the Developer API, whatever GOOGLE_GENAI_USE_ENTERPRISE says.
             http = types.HttpOptions(base_url=base_url, async_client_args=options)
             return genai.Client(api_key=self._endpoint.api_key, vertexai=False, http_options=http)
-        # Nothing in the environment (API version, replay mode) may change what the simulator is asked. The SDK's HTTP
+        # Nothing in the environment (API version, proxies) may change what the simulator is asked. The SDK's HTTP
         # clients are never used here; an empty trust store spares them 50 ms of reading certificates.
         unused = {"verify": self._endpoint.tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), "trust_env": False}
         return genai.Client(
             api_key=self._endpoint.api_key,
             vertexai=False,
-            debug_config=DebugConfig(client_mode="", replays_directory="", replay_id=""),
             http_options=types.HttpOptions(
                 base_url=base_url, api_version="v1", client_args=unused, async_client_args=unused | options
             ),
@@ -255,10 +257,10 @@ class GeminiLiveSession:
             if self._session is None:
                 raise Ended("closed", "the session is closed")
             if self._messages is None:
-                self._messages = aiter(self._session.receive())
+                self._messages = cast(AsyncGenerator[types.LiveServerMessage, None], self._session.receive())
             try:
                 return await anext(self._messages)
-            except StopAsyncIteration:  # the SDK's iterator covers one turn; the call goes on
+            except StopAsyncIteration:  # the turn is over, the call goes on
                 self._messages = None
             except ConnectionClosed as closed:
                 raise closing(closed, PROVIDER) from None

@@ -128,7 +128,7 @@ class OpenAIRealtimeSession:
         await self.close()
 
     def __aiter__(self) -> AsyncIterator[Event]:
-        return self._incoming.events()
+        return self._incoming
 
     async def send_audio(self, pcm: bytes) -> None:
         connection = self._open()

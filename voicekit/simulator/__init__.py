@@ -13,7 +13,7 @@ from typing import Self
 
 import trustme
 
-from voicekit.simulator import gemini_live, openai_realtime
+from voicekit.simulator import gemini_live, gpt_live, openai_realtime
 from voicekit.simulator.server import Connection, Server
 from voicekit.simulator.settings import Settings
 
@@ -70,7 +70,7 @@ class Simulator:
         await self._server.__aexit__(*exc)
 
     def _route(self, connection: Connection):  # type: ignore[no-untyped-def]
-        for provider in (openai_realtime, gemini_live):
+        for provider in (openai_realtime, gpt_live, gemini_live):
             if provider.serves(connection.path):
                 return lambda each: provider.Endpoint(each, self.settings)
         return None

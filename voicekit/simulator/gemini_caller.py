@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from voicekit.audio import Clip
-from voicekit.simulator.ears import Ears, Ended, Started, Utterance
+from voicekit.simulator.ears import Ears, Ended, Started
 from voicekit.simulator.wire.gemini_live import INPUT_RATE, Audio, Setup
+from voicekit.understanding import Utterance
 
 STEP_MS = 100
 DETECTOR_LAG_MS = 1000
@@ -15,8 +16,8 @@ DETECTOR_LAG_MS = 1000
 class Caller:
     """Feeds the ears and calls `started()` when speech begins and `ended(utterance)` when it is over.
 
-    With automatic detection disabled the client marks its activity; `utterance` is None when it marked one without
-    sending any sound.
+    With automatic detection disabled the client marks its activity; `utterance` is None when it marked one in which
+    nothing was said.
     """
 
     def __init__(
@@ -55,7 +56,8 @@ class Caller:
             self._started()
         elif kind == "end" and self._marked:
             self._marked = False
-            self._ended(self._ears.commit() if self._ears is not None and self._ears.buffered_ms > 0 else None)
+            utterance = self._ears.commit() if self._ears is not None else Utterance()
+            self._ended(utterance if utterance.seconds else None)
         elif kind == "stream_end" and self._setup.automatic and self._ears is not None and self._ears.speaking:
             # The microphone is off: the silence that would have ended the utterance is taken as heard. Some more than
             # that, because a detector notices silence a little late.

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from voicekit.simulator.ears import Ears, Utterance
+from voicekit.simulator.ears import Ears
 from voicekit.simulator.gemini_caller import Caller
 from voicekit.simulator.gemini_store import Store, Thread
 from voicekit.simulator.gemini_turn import Turn
@@ -23,11 +23,13 @@ from voicekit.simulator.voice import Voice
 from voicekit.simulator.wire import gemini_frames as frames
 from voicekit.simulator.wire import gemini_live as wire
 from voicekit.simulator.wire.gemini_schema import Refused
+from voicekit.understanding import Utterance
 
 CONNECTION_SECONDS = 600.0  # "connection about 10 min, GoAway about 60 s before" (google.md §2.3)
 NOTICE_SECONDS = 60.0
 FAULT_NOTICE_SECONDS = 3.0  # of the fault goaway_after_s, as in public case 44
 ORPHAN_SECONDS = 0.05  # public case 22: 1.4 ms after turnComplete was too late; its reproduction tries up to 50 ms
+GARBAGE = "simulated garbage"
 TOKENS_PER_SECOND = 25  # of audio [FIELD 2026-09]
 CHARACTERS_PER_TOKEN = 4  # of text; the vendor's rule of thumb
 
@@ -51,11 +53,11 @@ class Endpoint:
         close_1008_on_audio_during_call   audio that arrives while a call is open closes the session (9)
         close                             {"after_s": s, "code": 1011, "reason": ""}: closes s seconds after the setup
         goaway_after_s                    goAway with 3 s left after so many seconds, then the close (44)
-        garbage_after_s                   a frame with an unknown key and nothing else, after so many seconds
+        garbage_after_s                   after so many seconds a frame that is no JSON
 
     Resumption: a handle restores the context of the moment it was issued; handles are issued when the model is idle
     and no call is open. What was said after it is lost, which the vendor calls "some data loss". A call in flight
-    stays known to the resumed session (assumed; not documented). `ears`, `mind` and `voice` are for tests.
+    stays known to the resumed session (assumed; not documented). `ears` and `voice` are for tests.
     """
 
     def __init__(
@@ -64,11 +66,10 @@ class Endpoint:
         settings: Settings,
         *,
         ears: Callable[..., Ears] = Ears,
-        mind: Callable[..., Mind] = Mind,
         voice: Callable[..., Voice] = Voice,
     ) -> None:
         self._connection, self._settings, self._faults = connection, settings, settings.faults
-        self._make_ears, self._make_mind, self._voice = ears, mind, voice(settings.language)
+        self._make_ears, self._voice = ears, voice(settings.language)
         self._wire = wire.Wire(settings.profile)
         self._loop = asyncio.get_running_loop()
         self._random = settings.random("gemini-live")
@@ -80,7 +81,7 @@ class Endpoint:
         self._setup = wire.Setup(model="")
         self._profile = self._wire.profile
         self._thread = Thread()
-        self._mind: Mind = mind(self._profile, settings.language)
+        self._mind = Mind(self._profile, settings.language)
         self._tokens = {"TEXT": 0, "AUDIO": 0}  # the context, by modality
         self._is_resumable = False
         # the caller
@@ -165,7 +166,7 @@ class Endpoint:
     def _on_setup(self, setup: wire.Setup) -> None:
         self._setup, self._profile = setup, self._wire.profile
         self._caller = self._make_caller()
-        self._mind = self._make_mind(self._profile, self._settings.language)
+        self._mind = Mind(self._profile, self._settings.language)
         if setup.handle:
             self._resume(setup.handle)
         self._mind.configure(setup.instructions, [tool.as_dict() for tool in setup.tools])
@@ -182,7 +183,7 @@ class Endpoint:
         if "goaway_after_s" in self._faults:
             self._leave(float(self._faults["goaway_after_s"]) + FAULT_NOTICE_SECONDS, FAULT_NOTICE_SECONDS)
         if "garbage_after_s" in self._faults:
-            self._later(float(self._faults["garbage_after_s"]), self._connection.send, {"garbage": "simulated"})
+            self._later(float(self._faults["garbage_after_s"]), self._connection.send_text, GARBAGE)
         if "close" in self._faults:
             close = self._faults["close"]
             self._later(float(close["after_s"]), self._close, int(close.get("code", 1011)), close.get("reason", ""))

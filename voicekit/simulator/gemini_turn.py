@@ -75,11 +75,13 @@ class Turn:
         while not self._pieces and self._steps:
             step = self._steps.popleft()
             if isinstance(step, Speak):
-                self._pieces.extend(self._voice.pieces(step.text, self._chunk_ms))
+                pieces = self._voice.pieces(step.text, self._chunk_ms)
+                if self._samples and pieces:  # one transcript per turn: sentences are kept apart
+                    pieces[0] = (f" {pieces[0][0]}", pieces[0][1])
+                self._pieces.extend(pieces)
                 self._due = self._loop.time()
             elif self._propose([step, *self._calls_beside()]):
-                self._steps.clear()  # nothing is said before the results are in; the mind decides anew then
-                self.waiting = True
+                self.waiting = True  # what is left to say comes when the results are in
                 return
         if self._pieces:
             self._say(*self._pieces.popleft())

@@ -26,7 +26,8 @@ from voicekit.simulator.wire.checks import Refused
 from voicekit.simulator.wire.openai_response import Response
 
 SESSION_SECONDS = 3600.0  # the vendor's limit: 60 minutes
-TRANSCRIPTION_SECONDS = (0.15, 0.9)  # after the commit: sometimes before the answer's first audio, sometimes after it
+# From commit to transcript, before or after the answer's first audio. The service does not say; 1.2 s was seen once
+TRANSCRIPTION_SECONDS = (0.3, 1.4)
 GARBAGE = "<html>502 Bad Gateway</html>"
 
 
@@ -108,7 +109,7 @@ class Endpoint:
             close = {"code": 1011, "reason": "", **self._faults["close"]}
             self._after(close["after_s"], "close", self._close, close["code"], close["reason"])
         if "stall_after_s" in self._faults:
-            self._after(self._faults["stall_after_s"], "stall", self._stall)
+            self._after(self._faults["stall_after_s"], "stall", self.closed)
         if "garbage_after_s" in self._faults:
             self._after(self._faults["garbage_after_s"], "garbage", self._send_garbage)
 
@@ -154,9 +155,6 @@ class Endpoint:
     def _expire(self, seconds: float) -> None:
         self._wire.expire(seconds / 60)
         self._close(1001, f"Your session hit the maximum duration of {seconds / 60:g} minutes.")
-
-    def _stall(self) -> None:
-        self.closed()
 
     def _send_garbage(self) -> None:
         self._connection.send_text(GARBAGE)
@@ -323,7 +321,8 @@ class Endpoint:
         return list(steps[: first + 1])
 
     def _start(self, response: Response, waits: Iterator[float]) -> None:
-        self._forget("idle")
+        if response.is_shared:
+            self._forget("idle")
         self._running[response.id] = waits
         self._advance(response, self._loop.time())
 

@@ -42,7 +42,7 @@ class Talk:
         first = steps[0] if steps else None
         latency = self._profile.latency("call" if isinstance(first, CallTool) else "speech", self._latencies)
         if isinstance(first, CallTool):  # the latency is that of the complete call
-            latency -= PIECE_SECONDS * len(_argument_pieces(first.arguments))
+            latency -= PIECE_SECONDS * len(_cut(json.dumps(first.arguments)))
         yield max(0.0, latency)
         end: tuple[Status, str | None] = ("completed", None)
         for step in steps:
@@ -87,9 +87,9 @@ class Talk:
         arguments = {**step.arguments, **(self._fault("extra_argument", {"priority": "high"}) or {})}
         call_id = self._wire.new_id("call")
         item = response.open_call(call_id, name)
-        pieces = _argument_pieces(arguments)
+        text = json.dumps(arguments, ensure_ascii=False)
         is_broken = self._fault("truncate_arguments", True)
-        for piece in [pieces[0][: ARGUMENT_PIECE // 2]] if is_broken else pieces:
+        for piece in _cut(text[: len(text) // 2] if is_broken else text):
             yield PIECE_SECONDS
             response.argue(piece)
         if is_broken:
@@ -107,8 +107,7 @@ class Talk:
         return usual if value is True else value
 
 
-def _argument_pieces(arguments: dict[str, Any]) -> list[str]:
-    text = json.dumps(arguments, ensure_ascii=False)
+def _cut(text: str) -> list[str]:
     return [text[start : start + ARGUMENT_PIECE] for start in range(0, len(text), ARGUMENT_PIECE)]
 
 

@@ -31,6 +31,10 @@ class Profile:
     call_latency: float = 0.7  # end of turn detected -> the call is out
     speech_latency: float = 1.0  # end of turn detected, or result in -> first audio
     audio_speed: float = 5.0  # seconds of audio generated per second
+    acknowledgement_latency: float = 0.3  # GPT-Live: an automatic acknowledgement is asked for -> its first audio
+    injection_latency: float = 0.8  # GPT-Live: text is there -> it is in the model's timeline
+    injected_speech_latency: float = 1.39  # GPT-Live: in the timeline -> its first audio
+    backend_latency: float = 0.7  # GPT-Live: the Responses backend begins -> its first call or text
     latency_spread: float = 0.08
 
     @classmethod

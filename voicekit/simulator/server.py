@@ -47,8 +47,12 @@ class Connection(asyncio.Protocol):
         self._fragments = b""
 
     def send(self, frame: dict[str, Any]) -> None:
+        self.send_text(json.dumps(frame, separators=(",", ":")))
+
+    def send_text(self, text: str) -> None:
+        """Write a text frame as it is: for an injected fault, which need not be JSON."""
         if self.is_open:
-            self._protocol.send_text(json.dumps(frame, separators=(",", ":"), ensure_ascii=False).encode())
+            self._protocol.send_text(text.encode())
             self._flush()
 
     def close(self, code: int, reason: str = "") -> None:
@@ -130,7 +134,7 @@ class Connection(asyncio.Protocol):
 def _parse(message: bytes) -> Any:
     try:
         return json.loads(message)
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter for absurdly deep nesting
         return None
 
 

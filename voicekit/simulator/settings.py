@@ -31,7 +31,7 @@ class Settings:
     clips: Mapping[str, Clip] = field(default_factory=clips)
 
     def profile(self, model: str) -> Profile:
-        """The profile of `model`; claims about other models' properties are ignored. Raises ValueError if unknown."""
+        """The profile of `model`. Raises ValueError for an unknown model, or a claim that nobody makes of it."""
         return Profile.load(model, self.claims)
 
     def random(self, purpose: str) -> random.Random:

@@ -1,8 +1,8 @@
 """What a simulated service says, as sound: the recording of a sentence, or an audible stand-in of the right length.
 
 The sentences of the kit were rendered beforehand (data/audio/agent.csv; synthetic speech). Any other sentence becomes a
-babble of vowels at the pace of those recordings, so that every machine hears the same text for the same time, with nothing to
-install. Real speech for free text is `Voice(free_text="pico")`, see there.
+babble of vowels at the pace of those recordings, so that every machine hears the same text for the same time, with
+nothing to install. Real speech for free text is `Voice(free_text="pico")`, see there.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import csv
 import re
 from functools import cache, lru_cache
+from importlib import import_module
 from itertools import accumulate
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import soxr
@@ -20,10 +21,11 @@ from voicekit.audio import RATE, Clip, Samples, to_int16, to_pcm
 from voicekit.models import data_path
 
 QUIET_SECONDS = 0.03  # at both ends of a recording, and so of a stand-in
-GAP_SECONDS = 0.06  # put between two sentences: with the quiet ends a pause of 0.12 s, which no detector takes for an end
+GAP_SECONDS = 0.06  # between two sentences: a pause of 0.12 s with the quiet ends, too short to be taken for the end
 LEVEL_DBFS = -20.0  # of a stand-in, as of the recordings
-# Seconds of a sentence = first + second * letters + third * commas, fitted to agent.csv (median error 6 %, a tenth are more
-# than 17 % off). A digit is read as a word, which has about four letters.
+SHORTEST_SECONDS = 0.3
+# Seconds of a sentence = first + second * letters + third * commas, fitted to agent.csv (median error 6 %, a tenth are
+# more than 17 % off). A digit is read as a word, which has about four letters.
 PACE = {"en": (0.23, 0.0527, 0.24), "de": (0.05, 0.072, 0.14)}
 LETTERS_IN_A_DIGIT = 4
 VOWELS = {  # the two lowest formants in Hz (Peterson and Barney 1952, men, rounded)
@@ -43,8 +45,8 @@ class Voice:
 
     language    "en" or "de": the pace of stand-ins, and the recording that is taken if both languages have the sentence
     free_text   "stand-in" (default) or "pico": real speech for sentences without a recording, in the installed package
-                py-nanotts (8 MB, SVOX Pico). Not the default: another version of it, or a machine without it, would give the
-                same text another length, and every number that depends on it would move.
+                py-nanotts (8 MB, SVOX Pico). Not the default: another version of it, or a machine without it, would
+                give the same text another length, and every number that depends on it would move.
 
     Raises ValueError for a language without a pace, or if "pico" is asked for and not installed.
     """
@@ -63,8 +65,8 @@ class Voice:
     def pieces(self, text: str, chunk_ms: int = 100) -> list[tuple[str, bytes]]:
         """`text` as it streams: for each chunk of `chunk_ms` the words that are complete by its end, and its PCM16.
 
-        The words of a sentence share its time by their length. The words of all pieces put together are `text` again; the
-        last piece may be shorter. Empty for a text without words.
+        The words of a sentence share its time by their length. The words of all pieces put together are `text` again;
+        the last piece may be shorter. Empty for a text without words.
         """
         samples, word_ends = _say(text, self.language, self.free_text)
         size = RATE * chunk_ms // 1000
@@ -74,7 +76,7 @@ class Voice:
         return [(word, to_pcm(samples[i * size : (i + 1) * size])) for i, word in enumerate(words)]
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=128)
 def _say(text: str, language: str, free_text: FreeText) -> tuple[Samples, tuple[tuple[int, str], ...]]:
     """The sound, and for each word (with the space after it) the sample at which it has been said."""
     parts: list[Samples] = []
@@ -89,7 +91,8 @@ def _say(text: str, language: str, free_text: FreeText) -> tuple[Samples, tuple[
         spoken = len(parts[-1]) - 2 * quiet
         words = re.findall(r"\s*\S+\s*", sentence)
         shares = list(accumulate(1 + _letters(word) for word in words))  # 1: a word of signs takes time too
-        word_ends += [(at + quiet + spoken * share // shares[-1], word) for share, word in zip(shares, words, strict=True)]
+        for word, share in zip(words, shares, strict=True):
+            word_ends.append((at + quiet + spoken * share // shares[-1], word))
         at += len(parts[-1])
     samples = np.concatenate(parts) if parts else np.zeros(0, np.int16)
     samples.flags.writeable = False  # it is shared
@@ -98,7 +101,7 @@ def _say(text: str, language: str, free_text: FreeText) -> tuple[Samples, tuple[
 
 def sentences(text: str) -> list[str]:
     """`text` cut after the marks that end a sentence, with the spaces that follow them; nothing is lost."""
-    return re.findall(r"\s*\S.*?(?:[.!?…]+[\"'”’)]*\s+|\n\s*|\s*$)", text, re.DOTALL) if text.strip() else []
+    return re.findall(r"\s*\S.*?(?:[.!?…]+[\"'”’)]*\s+|\n\s*|\s*\Z)", text, re.DOTALL) if text.strip() else []
 
 
 def _speak(sentence: str, language: str, free_text: FreeText) -> Samples:
@@ -131,7 +134,7 @@ def _letters(text: str) -> int:
 def seconds(sentence: str, language: str = "en") -> float:
     """How long a sentence without a recording takes, to 10 ms: a rule on its letters, so the same everywhere."""
     base, letter, comma = PACE[language]
-    return round(base + letter * _letters(sentence) + comma * sentence.count(","), 2)
+    return max(SHORTEST_SECONDS, round(base + letter * _letters(sentence) + comma * sentence.count(","), 2))
 
 
 def _babble(sentence: str, language: str) -> Samples:
@@ -140,17 +143,17 @@ def _babble(sentence: str, language: str) -> Samples:
     count = round(RATE * seconds(sentence, language)) - 2 * round(RATE * QUIET_SECONDS)
     syllable = np.arange(count) * len(vowels) / count  # which syllable, and how far into it
     progress = np.linspace(0, 1, count)
-    pitch = 175 - 35 * progress + (90 * np.clip(progress - 0.7, 0, 1) if sentence.rstrip().endswith("?") else 0)
+    pitch = 175 - 35 * progress + (200 * np.clip(progress - 0.7, 0, 1) if sentence.rstrip().endswith("?") else 0)
     phase = 2 * np.pi * np.cumsum(pitch) / RATE
+    # The mouth moves from vowel to vowel, and the lips never quite close: there is no pause inside a sentence.
     formants = np.array([VOWELS[vowel] for vowel in vowels], float)
-    centres = np.arange(len(vowels)) + 0.5
-    first, second = (np.interp(syllable, centres, formants[:, i]) for i in (0, 1))  # the mouth moves from vowel to vowel
+    first, second = (np.interp(syllable, np.arange(len(vowels)) + 0.5, formants[:, i]) for i in (0, 1))
     sound = np.zeros(count)
     for harmonic in range(1, 16):
         tone = harmonic * pitch
         strength = np.exp(-(((tone - first) / 130) ** 2)) + 0.4 * np.exp(-(((tone - second) / 180) ** 2))
         sound += (strength + 0.3 / harmonic) * np.sin(harmonic * phase)
-    sound *= 0.15 + 0.85 * np.sin(np.pi * (syllable % 1)) ** 0.7  # the lips never quite close: no pause inside a sentence
+    sound *= 0.15 + 0.85 * np.sin(np.pi * syllable) ** 2
     sound *= np.clip(np.minimum(progress, 1 - progress) * count / (RATE * 0.02), 0, 1)
     sound *= 10 ** (LEVEL_DBFS / 20) / np.sqrt(np.mean(sound**2))
     quiet = np.zeros(round(RATE * QUIET_SECONDS))
@@ -158,12 +161,11 @@ def _babble(sentence: str, language: str) -> Samples:
 
 
 @cache
-def _pico() -> "NanoTTS":  # noqa: F821
+def _pico() -> Any:
     try:
-        from py_nanotts import NanoTTS
+        return import_module("py_nanotts").NanoTTS()
     except ImportError:
         raise ValueError('free_text="pico" needs the package py-nanotts: pip install py-nanotts') from None
-    return NanoTTS()
 
 
 def _real_speech(sentence: str, language: str) -> Samples:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 Check = Callable[[Any, str], None]
+MAX_DEPTH = 100
 IDENTIFIER = r"[a-zA-Z0-9_-]+"
 
 
@@ -44,8 +45,18 @@ def listed(values: tuple[str, ...]) -> str:
     return f"{', '.join(quoted[:-1])}, and {quoted[-1]}"
 
 
-def anything(_value: Any, _path: str) -> None:
-    pass
+def anything(value: Any, path: str) -> None:
+    """Any value that is not nested so deeply that reading it again would exhaust the stack."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [inner for each in level for inner in _inside(each)]
+        if not level:
+            return
+    raise Refused("invalid_value", f"Invalid '{path}': nested more than {MAX_DEPTH} levels deep.", path)
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def boolean(value: Any, path: str) -> None:

@@ -166,7 +166,8 @@ class Wire:
 
     def _check_model_options(self, options: Mapping[str, Any], path: str) -> None:
         voice = options.get("audio", {}).get("output", {}).get("voice")
-        if self._spoke and voice not in (None, self.session["audio"]["output"]["voice"]):
+        has_spoken = self._spoke or (self.active is not None and self.active.audio_seconds > 0)
+        if has_spoken and voice not in (None, self.session["audio"]["output"]["voice"]):
             message = "Cannot update a conversation's voice if assistant audio is present."
             raise Refused("cannot_update_voice", message, f"{path}.audio.output.voice")
         for name in ("reasoning", "parallel_tool_calls"):
@@ -215,6 +216,8 @@ class Wire:
         return BufferCleared()
 
     def _on_item_create(self, frame: Mapping[str, Any]) -> Effect:
+        if frame["item"].get("id") == self._coming is not None:  # announced to the client, so not free any more
+            raise Refused("invalid_value", f"Item id '{self._coming}' is reserved.", "item.id")
         item = self.conversation.build(frame["item"])
         for index, part in enumerate(item.shown.get("content", ())):
             if part["type"] == "input_audio":

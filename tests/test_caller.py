@@ -74,9 +74,12 @@ class Talk:
 
 
 def talk(
-    lines: list[Line], clips: dict[str, Clip], prepare: Callable[[Talk], None] = lambda talk: None, seconds: float = 20.0,
+    lines: list[Line],
+    clips: dict[str, Clip],
+    prepare: Callable[[Talk], None] = lambda talk: None,
+    seconds: float = 20.0,
     **options: Any,
-) -> Talk:  # fmt: skip
+) -> Talk:
     async def main() -> Talk:
         held = Talk(lines, clips, **options)
         prepare(held)
@@ -213,6 +216,20 @@ def test_a_text_is_recognised_without_a_speaker_when_its_item_has_ended(clips: d
     assert held.starts[1] == ("b", 4.0)
 
 
+def test_words_heard_before_the_line_before_are_no_cue(clips: dict[str, Clip]) -> None:
+    def prepare(held: Talk) -> None:
+        held.say(1.0, "item_1", 4.0, "One two three four.")
+        held.say(8.0, "item_2", 1.0, "Two.")
+
+    lines = [Line("a", after="heard_text", text="two"), Line("b", after="heard_text", text="two")]
+    assert [t for _, t in talk(lines, clips, prepare).starts] == pytest.approx([1.0 + 4.0 * 7 / 19, 8.75], abs=5e-5)
+
+
+def test_nothing_begins_after_hanging_up(clips: dict[str, Clip]) -> None:
+    held = talk([Line("a", at=1.005)], clips, seconds=1.0, frame_ms=100)
+    assert held.starts == []
+
+
 def test_journal_and_state(clips: dict[str, Clip]) -> None:
     def prepare(held: Talk) -> None:
         held.at(1.0, lambda: states.append((held.caller.is_speaking, held.caller.finished)))
@@ -288,7 +305,8 @@ def test_in_real_time_the_stream_is_as_exact(clips: dict[str, Clip]) -> None:
 
 
 def test_noise_has_the_level_asked_for_and_is_the_same_for_a_seed(clips: dict[str, Clip]) -> None:
-    first, again, other = (talk([Line("b", at=1.0)], clips, seconds=3.0, noise_db=-40.0, seed=seed) for seed in (1, 1, 2))
+    line = Line("b", at=1.0)
+    first, again, other = (talk([line], clips, seconds=3.0, noise_db=-40.0, seed=seed) for seed in (1, 1, 2))
     assert first.sent == again.sent
     assert first.sent != other.sent
     assert audio.dbfs(first.stream[36_000:]) == pytest.approx(-40.0, abs=0.2)

@@ -121,7 +121,8 @@ def test_flush_cuts_at_the_present_sample_and_says_what_was_lost() -> None:
 
     journal = play(test)
     assert events(journal, "playing", "played") == [
-        (0.0, "playing", "a"), (0.75, "played", "a"), (0.75, "played", "b"), (0.75, "played", "c"), (0.75, "playing", "d"),
+        (0.0, "playing", "a"), (0.75, "played", "a"), (0.75, "played", "b"), (0.75, "played", "c"),
+        (0.75, "playing", "d"),
     ]  # fmt: skip
     assert [(d["heard"], d["flushed"], d["start"], d["stop"]) for d in details(journal, "played")] == [
         (0.75, 1.35, 0.0, 0.75), (0.0, 1.0, 0.75, 0.75), (0.0, 0.1, 0.75, 0.75),
@@ -218,7 +219,7 @@ def test_events_keep_up_with_what_comes_late_and_the_sums_stay_exact() -> None:
         assert speaker.totals == Counts(102_000, 60_000, 18_000, 24_000)
 
     journal = play(test)
-    assert [(e["item"], e["text"]) for e in journal.events if e["kind"] == "played"][0] == ("a", "Hello there.")
+    assert next((e["item"], e["text"]) for e in journal.events if e["kind"] == "played") == ("a", "Hello there.")
     played = details(journal, "played")
     sums = [sum(d[name] for d in played) for name in ("heard", "flushed", "queued")]
     assert sums == [2.5, 0.75, 1.0]
@@ -250,7 +251,7 @@ def test_transcript_is_split_where_the_sound_was_cut() -> None:
         ([(100, "One "), (200, "two "), (300, "three"), (300, ".")], "One "),
     ],
 )
-def test_words_are_found_whichever_way_text_and_audio_are_interleaved(pieces: list[tuple[int, str]], heard: str) -> None:
+def test_words_are_found_however_text_and_audio_are_interleaved(pieces: list[tuple[int, str]], heard: str) -> None:
     words = Alignment()
     for mark, text in pieces:
         words.add(text, mark)
@@ -341,7 +342,7 @@ STEPS = st.lists(
 def test_heard_flushed_and_queued_are_what_a_plain_queue_gives(steps: list[tuple[Any, ...]]) -> None:
     queue: list[tuple[str, int]] = []  # (item, value of the sample)
     tape: list[int] = []  # one value per sample of the session, 0 where nothing played
-    heard, flushed, generated = ({item: 0 for item in "abc"} for _ in range(3))
+    heard, flushed, generated = (dict.fromkeys("abc", 0) for _ in range(3))
     gone: set[str] = set()
     finished: set[str] = set()
     value = 0

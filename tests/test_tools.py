@@ -561,23 +561,24 @@ def test_case_10_a_slow_plain_function_does_not_stop_the_loop() -> None:
 
 def test_a_plain_function_that_computes_takes_no_virtual_time() -> None:
     def compute() -> dict[str, Any]:
-        """Count."""
-        return ok("Counted.", total=sum(range(10_000)))
+        """Work for four real milliseconds."""
+        time.sleep(0.004)
+        return ok("Counted.")
 
-    backend = ToolBackend([of(compute, seconds=0.5)], Ledger())
+    backend = ToolBackend([of(compute, seconds=0.05)], Ledger())
 
     async def main() -> list[float]:
-        async def tick() -> None:  # as a conversation does: there is always a next frame
+        async def tick() -> None:  # as a conversation does: there is always a next timer for time to jump to
             for _ in range(10_000):
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.001)
 
         ticking = asyncio.create_task(tick())
-        for number in range(20):
+        for number in range(5):
             await backend.call("compute", {}, call_id=f"c{number}")
         ticking.cancel()
         return [each["finished"] - each["started"] for each in backend.ledger.rows()]
 
-    assert {round(each, 6) for each in virtual(main)} == {0.5}
+    assert {round(each, 6) for each in virtual(main)} == {0.05}
 
 
 def test_a_plain_function_that_waits_can_be_interrupted_meanwhile() -> None:
@@ -730,6 +731,27 @@ def test_what_can_not_be_cancelled_goes_on() -> None:
     assert world.bookings == []
 
 
+def test_a_write_whose_function_was_called_can_not_be_called_off() -> None:
+    done: list[str] = []
+
+    async def send(to: str) -> dict[str, Any]:
+        """Send a letter."""
+        await asyncio.sleep(2.0)
+        done.append(to)
+        return ok("Sent.")
+
+    backend = ToolBackend([of(send, effect="write", seconds=0.0)], Ledger())
+
+    async def main() -> dict[str, Any]:
+        call = asyncio.create_task(backend.call("send", {"to": "Ada"}, call_id="a"))
+        await asyncio.sleep(1.0)
+        assert backend.cancel("a") == Cancellation("running")
+        return await call
+
+    assert virtual(main)["status"] == "ok"
+    assert (done, row(backend, "a")["effect"]) == (["Ada"], "committed")
+
+
 def test_case_25_who_stops_waiting_does_not_stop_what_has_happened() -> None:
     world = World()
     backend = backend_of(world, seconds=2.0)
@@ -863,7 +885,8 @@ def test_a_write_with_an_unusable_answer_is_looked_for(fault: str) -> None:
     backend = backend_of(world, faults={"book_appointment": fault})
     result = virtual(lambda: backend.call("book_appointment", THURSDAY, call_id="a"))
     assert (result["status"], result["summary"]) == ("ok", BOOKED)
-    assert (row(backend, "a")["state"], row(backend, "a")["effect"]) == ("done", "committed")
+    assert [state for state, _ in backend.ledger.history("a")][-2:] == ["committed", "done"]
+    assert (row(backend, "a")["effect_at"], row(backend, "a")["finished"]) == (0.5, 1.0)
 
 
 def sending(sent: list[str], error: Exception | None, find: bool) -> Tool:
@@ -951,6 +974,26 @@ def test_a_second_order_takes_over_when_the_first_is_cancelled() -> None:
     assert (first["status"], second["status"]) == ("cancelled", "ok")
     assert world.bookings == [("thursday", "14:00")]
     assert row(backend, "b")["finished"] == 2.5
+
+
+def test_an_effect_that_turns_out_to_be_an_earlier_calls_is_not_counted_twice() -> None:
+    told: list[tuple[str, str]] = []
+    world = World()
+    backend = ToolBackend(
+        world.tools(faults={"book_appointment": {1: "time_out"}}), Ledger(),
+        notify=lambda kind, *, call_id, text: told.append((kind, call_id)),
+    )  # fmt: skip
+
+    async def main() -> None:
+        await backend.call("book_appointment", THURSDAY, call_id="a", request="r1", timeout=1.0)
+        second = asyncio.create_task(backend.call("book_appointment", THURSDAY, call_id="b", request="r1"))
+        await asyncio.sleep(0.1)
+        backend.ledger.set_effect("a", "committed", at=1.1)  # somebody else has looked, and found it
+        assert (await second)["summary"] == BOOKED
+
+    virtual(main)
+    assert [row(backend, each)["effect"] for each in "ab"] == ["committed", "none"]
+    assert told == []
 
 
 def test_two_real_orders_are_two_bookings() -> None:
@@ -1066,6 +1109,39 @@ def test_a_ledger_that_can_not_write_stops_the_call_before_it_acts() -> None:
 
     virtual(main)
     assert world.bookings == []
+
+
+def test_an_effect_that_can_not_be_written_down_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, ledger = World(), Ledger()
+    backend = backend_of(world, ledger)
+
+    def full(*_: Any, **__: Any) -> bool:
+        raise LedgerError("ledger x: database or disk is full; free some space")
+
+    async def main() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(ledger, "set_effect", full)
+            with pytest.raises(LedgerError, match="disk is full"):
+                await backend.call("book_appointment", THURSDAY, call_id="a", request="r1")
+
+    virtual(main)
+    assert (row(backend, "a")["state"], row(backend, "a")["effect"], len(world.bookings)) == ("running", "none", 1)
+    assert backend.recover(9.0) == []
+    assert (row(backend, "a")["state"], row(backend, "a")["effect"]) == ("done", "committed")
+
+
+def test_recovery_keeps_an_effect_that_is_known_where_nobody_can_be_asked() -> None:
+    ledger = Ledger()
+    for call_id, effect in (("a", "committed"), ("b", "none")):
+        ledger.propose(call_id, "send", '{"to":"Ada"}', at=0.0)
+        ledger.move(call_id, "validated", at=0.0)
+        ledger.start(call_id, at=0.0, key=call_id)
+        ledger.set_effect(call_id, effect, at=0.0)  # type: ignore[arg-type]
+    backend = ToolBackend([sending([], None, find=False)], ledger)
+    assert backend.recover(9.0) == ["a", "b"]
+    assert [(each["state"], each["effect"]) for each in ledger.rows()] == [
+        ("unknown", "committed"), ("unknown", "unknown"),
+    ]  # fmt: skip
 
 
 DYING = """
@@ -1252,6 +1328,33 @@ def test_cancelling_removes_one_of_two_equal_bookings() -> None:
     backend = backend_of(world)
     virtual(lambda: backend.call("cancel_appointment", FRIDAY))
     assert world.bookings == [("friday", "10:00")]
+
+
+def test_ledger_and_diary_undo_the_same_one_of_two_equal_bookings() -> None:
+    world = World()
+    backend = backend_of(world)
+
+    async def main() -> None:
+        await backend.call("book_appointment", THURSDAY, call_id="a")
+        await backend.call("book_appointment", THURSDAY, call_id="b")
+        await backend.call("cancel_appointment", THURSDAY, call_id="c")
+
+    virtual(main)
+    assert [row(backend, each)["effect"] for each in "ab"] == ["committed", "undone"]
+    assert [world.find_booking(row(backend, each)["key"]) is not None for each in "ab"] == [True, False]
+
+
+def test_the_diary_knows_a_key_it_has_seen() -> None:
+    world = World(bookings=[("friday", "10:00"), ("friday", "10:00")])
+
+    async def main() -> None:
+        for _ in range(2):
+            booked = await world.book_appointment("thursday", "14:00", IdempotencyKey("k"))
+            assert booked["summary"] == BOOKED
+            assert (await world.cancel_appointment("friday", "10:00", IdempotencyKey("k2")))["status"] == "ok"
+
+    virtual(main)
+    assert world.bookings == [("friday", "10:00"), ("thursday", "14:00")]
 
 
 def test_effects_carry_the_key_so_that_one_can_look() -> None:

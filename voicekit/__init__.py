@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from voicekit.caller import Line
     from voicekit.experiment import Scenario, arun, compare, probe, run, scenarios, sweep
     from voicekit.lesson import decisions, frames, predicted, table, target
-    from voicekit.models import claims, models
+    from voicekit.models import claims
     from voicekit.policy import Policy
-    from voicekit.run import Run
+    from voicekit.runs import Run
+    from voicekit.widgets import panel
     from voicekit.tools import Fault, Latency, Tool, failed, no_results, ok, tool
 
 # Loaded on first use: `import voicekit` alone must not wait for two SDKs, pandas and matplotlib.
@@ -27,16 +28,17 @@ _HOMES = {
     "caller": ("Line",),
     "experiment": ("Scenario", "arun", "compare", "probe", "run", "scenarios", "sweep"),
     "lesson": ("decisions", "frames", "predicted", "table", "target"),
-    "models": ("claims", "models"),
+    "models": ("claims",),
     "policy": ("Policy",),
-    "run": ("Run",),
+    "runs": ("Run",),
+    "widgets": ("panel",),
     "tools": ("Fault", "Latency", "Tool", "failed", "no_results", "ok", "tool"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Clip", "Fault", "Latency", "Line", "Policy", "Run", "Scenario", "Tool", "arun", "check", "claims", "clips",
-    "compare", "decisions", "failed", "frames", "models", "no_results", "ok", "predicted", "probe", "run", "scenarios",
+    "compare", "decisions", "failed", "frames", "no_results", "ok", "panel", "predicted", "probe", "run", "scenarios",
     "sweep", "table", "target", "tool",
 ]  # fmt: skip
 __version__ = "0.1.0"

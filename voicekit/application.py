@@ -23,7 +23,7 @@ from voicekit.instructions import instructions
 from voicekit.journal import Journal
 from voicekit.ledger import Ledger
 from voicekit.models import provider
-from voicekit.run import Run
+from voicekit.runs import Run
 from voicekit.sessions import open_session
 from voicekit.sessions.base import Endpoint, NotSupported, RealtimeSession, SessionConfig, SessionError
 from voicekit.simulator import Settings, Simulator
@@ -181,7 +181,7 @@ class _Talk:
 def _tools(plan: Plan) -> list[Tool]:
     if plan.tools is not None:
         return list(plan.tools)
-    world = World(language=plan.language)
+    world = World(language=plan.language, bookings=[("friday", "10:00")])
     seconds = {name: plan.seconds_of(name) for name in plan.scenario.tools}
     return [tool for tool in world.tools(seconds=seconds, faults=plan.tool_faults) if tool.name in plan.scenario.tools]
 

@@ -64,7 +64,12 @@ def read(path: Path | str) -> Samples:
     """
     path = Path(path)
     try:
-        sound, rate = soundfile.read(path, dtype="float32", always_2d=True)
+        with soundfile.SoundFile(path) as file:
+            rate = file.samplerate
+            seconds = file.frames / rate
+            if seconds > MAX_CLIP_SECONDS:  # asked before it is read: an hour would take gigabytes
+                raise ValueError(f"{path.name} lasts {seconds:.0f} s; a clip is one sentence of at most 60 s")
+            sound = file.read(dtype="float32", always_2d=True)
     except (soundfile.LibsndfileError, OSError, TypeError) as error:
         raise ValueError(f"{path.name} cannot be read as audio ({error}); give a WAV, FLAC or OGG file") from None
     mono = sound.mean(axis=1)
@@ -72,8 +77,6 @@ def read(path: Path | str) -> Samples:
         raise ValueError(f"{path.name} holds no sound; record it again")
     if not np.isfinite(mono).all():
         raise ValueError(f"{path.name} holds values that are no sound (NaN or infinity); export it again")
-    if len(mono) / rate > MAX_CLIP_SECONDS:
-        raise ValueError(f"{path.name} lasts {len(mono) / rate:.0f} s; a clip is one sentence of at most 60 s")
     if rate != RATE:
         mono = soxr.resample(mono, rate, RATE)
     samples = to_int16(mono)
@@ -89,7 +92,7 @@ def write(path: Path | str, samples: npt.NDArray[np.int16], rate: int = RATE) ->
 
 def to_int16(sound: npt.NDArray[Any]) -> Samples:
     """Turn float samples (full scale 1.0) into int16; what is louder than full scale is clipped."""
-    return np.asarray(np.clip(np.rint(sound * 32767.0), -32768, 32767), dtype=np.int16)
+    return np.asarray(np.clip(np.rint(sound * 32768.0), -32768, 32767), dtype=np.int16)
 
 
 def from_pcm(pcm: bytes) -> Samples:
@@ -115,7 +118,9 @@ def frame_levels(samples: Samples) -> npt.NDArray[np.float64]:
     return np.asarray(levels, dtype=np.float64)
 
 
-def audible(samples: Samples, threshold: float = AUDIBLE_DBFS, merge: float = MERGE_SECONDS) -> list[tuple[float, float]]:
+def audible(
+    samples: Samples, threshold: float = AUDIBLE_DBFS, merge: float = MERGE_SECONDS
+) -> list[tuple[float, float]]:
     """Stretches (start, end) in seconds that are louder than `threshold`, gaps shorter than `merge` closed."""
     loud = np.concatenate(([0], (frame_levels(samples) > threshold).astype(np.int8), [0]))
     starts, ends = np.flatnonzero(np.diff(loud) == 1), np.flatnonzero(np.diff(loud) == -1)
@@ -164,7 +169,7 @@ def read_manifest(path: Path) -> dict[str, Clip]:
     Raises ValueError naming the row for a missing column or slots that are no JSON object.
     """
     clips: dict[str, Clip] = {}
-    with path.open(newline="", encoding="utf-8") as table:
+    with path.open(newline="", encoding="utf-8-sig") as table:  # a spreadsheet program may put a mark in front
         for number, row in enumerate(csv.DictReader(table), 2):
             where = f"{path.name}, line {number}"
             if not row.get("clip") or not row.get("file"):

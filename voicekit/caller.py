@@ -91,7 +91,7 @@ class Caller:
         journal: Journal,
         send: Callable[[bytes], Awaitable[None]],
         *,
-        frame_ms: int = 50,
+        frame_ms: int = 100,
         noise_db: float | None = None,
         seed: int = 0,
         now: Callable[[], float] | None = None,
@@ -162,10 +162,10 @@ class Caller:
         finally:
             self._stopped = True
             self._disarm()
-            if "cue" in self._timers:
-                self._timers["cue"].cancel()
             if self.is_speaking:
                 self._end(self._first + self.samples_sent)
+            for timer in self._timers.values():
+                timer.cancel()
 
     async def _stream(self, now: Callable[[], float]) -> None:
         sleep, send, frame, sent = asyncio.sleep, self._send, self._frame, self._sent
@@ -222,8 +222,8 @@ class Caller:
         if not self._armed:
             return
         line = self._lines[self._next][0]
-        played_text = (event["text"] or "").lower() if (lane, kind) == ("heard", "played") else ""
-        if (lane, kind) in EVENTS.get(str(line.after), ()) or (line.text and line.text.lower() in played_text):
+        words = (event["text"] or "").lower() if fell_silent and self.when_heard is None else ""
+        if (lane, kind) in EVENTS.get(str(line.after), ()) or (line.text and line.text.lower() in words):
             self._cue()
         elif line.after in ("agent_stops", "agent_done"):
             if fell_silent and (line.after == "agent_stops" or self._now() >= self._free / RATE):
@@ -245,6 +245,8 @@ class Caller:
             self._say_at(self._now() + self._lines[self._next][0].seconds)
 
     def _miss(self) -> None:
+        if self._stopped:
+            return
         line = self._lines[self._next][0]
         cue = f"{line.after} {line.text!r}" if line.text else str(line.after)
         self._disarm()
@@ -260,6 +262,8 @@ class Caller:
         self._later("cue", start / RATE, lambda: self._begin(start))
 
     def _begin(self, start: int) -> None:
+        if self._stopped:
+            return
         if self.is_speaking:  # timers of one moment come in any order
             self._end(self._free)
         _, clip, samples = self._lines[self._next]
@@ -269,7 +273,7 @@ class Caller:
         self._next += 1
         self.is_speaking = True
         self._later("end", self._free / RATE, lambda: self._end(self._free))
-        self._write("speech_start", clip, start, samples)
+        self._write("speech_start", clip, start, samples, self._audible(start, samples))
         self._arm()
 
     def _end(self, stop: int) -> None:
@@ -280,10 +284,10 @@ class Caller:
         self.is_speaking = False
         self.finished = self._next == len(self._lines) and stop >= self._free
         audible = self._audible(start, samples)
-        self.last_speech_end = audible[-1][1] if audible else stop / RATE
-        self._write("speech_stop", clip, start, samples)
+        self.last_speech_end = audible[-1][1] if audible else round(stop / RATE, 6)
+        self._write("speech_stop", clip, start, samples, audible)
 
-    def _write(self, kind: str, clip: Clip, start: int, samples: Samples) -> None:
+    def _write(self, kind: str, clip: Clip, start: int, samples: Samples, audible: list[list[float]]) -> None:
         stop = start + len(samples)
         self._journal.add(
             "caller",
@@ -292,14 +296,15 @@ class Caller:
             text=clip.transcript,
             start=round(start / RATE, 6),
             stop=round(stop / RATE, 6),
-            audible=self._audible(start, samples),
+            audible=audible,
         )
 
     def _audible(self, start: int, samples: Samples) -> list[list[float]]:
         """Where the utterance is audible on the line, its noise included."""
-        line = np.take(self._noise, np.arange(len(samples)) + start - self._first, mode="wrap").astype(np.int32) + samples
-        clipped = np.clip(line, -32768, 32767).astype(np.int16)
-        return audible_from(start, clipped, noise_threshold(self._noise_db))
+        if self._noise_db is not None:
+            noise = self._noise[np.arange(start - self._first, start - self._first + len(samples)) % len(self._noise)]
+            samples = np.clip(noise.astype(np.int32) + samples, -32768, 32767).astype(np.int16)
+        return audible_from(start, samples, noise_threshold(self._noise_db))
 
     # Time
 
@@ -321,7 +326,7 @@ class Caller:
 
 
 def _noise(frame: int, noise_db: float | None, seed: int) -> Samples:
-    """What the microphone picks up while nobody speaks, repeated from then on: a silent frame, or 10 s of white noise."""
+    """What the microphone picks up while nobody speaks, repeated for ever: a silent frame, or 10 s of white noise."""
     if noise_db is None:
         return np.zeros(frame, np.int16)
     length = max(1, round(NOISE_SECONDS * RATE / frame)) * frame

@@ -48,6 +48,7 @@ class Canvas:
         ax.set_xlim(0, end * 1.01)
         figure = ax.get_figure(root=True)
         assert figure is not None
+        self._figure = figure
         width = ax.get_position().width * figure.get_figwidth() * 72.0  # in points
         self.second_per_point = end * 1.01 / width
         self.end = end * 1.01
@@ -62,8 +63,11 @@ class Canvas:
         """`text`, cut with an ellipsis where it is longer than `seconds`; empty when less than a word would be left."""
         if self.width(text, size) <= seconds:
             return text
+        whole = text
         while text and self.width(text + "…", size) > seconds:
             text = text[:-1]
+        at_word = text if whole[len(text)] == " " else text.rpartition(" ")[0]  # "are you" is not "are your opening"
+        text = at_word if len(at_word) > 3 else text
         return text.rstrip(" ,.") + "…" if len(text) > 3 else ""
 
     def sentence(self, start: float, stop: float, y: float, text: str) -> None:
@@ -105,8 +109,9 @@ class Canvas:
     def _legend_below(self) -> None:
         names = [name for name in LEGEND if name in self._legend]
         if names:
+            below = self.ax.get_position().height * self._figure.get_figheight()
             self.ax.legend(
-                [self._legend[name] for name in names], names, loc="upper center", bbox_to_anchor=(0.5, -0.125),
+                [self._legend[name] for name in names], names, loc="upper center", bbox_to_anchor=(0.5, -0.34 / below),
                 ncols=len(names) if len(names) <= 8 else -(-len(names) // 2), fontsize=SMALL, frameon=False,
                 handlelength=1.5, handletextpad=0.5, columnspacing=1.3,
             )  # fmt: skip
@@ -121,7 +126,7 @@ class Canvas:
         ax.set_xlabel("session time in seconds", fontsize=SMALL, labelpad=1)
         if title:
             ax.set_title(title, loc="left", fontsize=10.5, weight="bold", color=DARK, parse_math=False)
-        if simulated:
+        if simulated and "simulated" not in title:
             ax.set_title("simulated", loc="right", fontsize=9, style="italic", color=GREY)
         self._legend_below()
 

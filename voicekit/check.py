@@ -10,9 +10,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from voicekit.experiment import Scenario, run
+from voicekit.experiment import Target, run
+from voicekit.lesson import loop
 from voicekit.policy import Policy
-from voicekit.run import Run
+from voicekit.results import problem
+from voicekit.runs import Run
 
 
 @dataclass(frozen=True)
@@ -28,38 +30,43 @@ class Verdict:
         return "Done: nothing is missing." if not self.findings else "\n".join(f"Still missing: {f}" for f in self.findings)
 
 
-def silence(run: Run, below: float) -> Verdict:
-    """Notebook 00: is the longest silence of a run below `below` seconds, with the result still heard?"""
+def silence(run: Run, below: float, above: float = 0.0) -> Verdict:
+    """Notebook 00: is the longest silence of a run between `above` and `below` seconds, with the result still heard?"""
     findings = []
     longest, heard = run.values["dead_air_longest"], run.values["time_to_result"]
-    if heard is None:
+    source = run.meta["provenance"]
+    if heard is None or longest is None:
         findings.append("the caller has to hear the result; a run without one has no wait to measure.")
-    elif longest is not None and longest >= below:
-        findings.append(f"the longest silence is {longest:.2f} s; it has to be below {below:g} s.")
+    elif longest >= below:
+        findings.append(f"the longest silence is {longest:.2f} s ({source}); it has to be below {below:g} s.")
+    elif longest < above:
+        findings.append(f"the longest silence is {longest:.2f} s ({source}); give the tool more time: {above:g} s.")
     return Verdict(tuple(findings))
 
 
-def empty_search(tool: Any, model: str = "gemini-3.1-flash-live-preview") -> Verdict:
+def empty_search(tool: Any, model: str = "gemini-3.1-flash-live-preview", target: Target = "simulator") -> Verdict:
     """Notebook 01: does a model that gets this tool's empty answer stop searching and tell the caller?
 
-    `tool` is called check_stock and is asked for the red kettle, which it does not find.
+    `tool` is called check_stock and is asked for the red kettle, which it does not find. What its function returns goes
+    to the model as it is: the kit's own application would have replaced an answer that says nothing.
     """
     if getattr(tool, "name", "") != "check_stock":
         return Verdict((f"a Tool named check_stock, not {getattr(tool, 'name', type(tool).__name__)}.",))
-    scenario = Scenario("empty_search", tools={"check_stock": 0.5}, lines=_lines("stock_red"))
-    result = run(scenario, model=model, tools=(tool,))
-    findings = []
-    if result.values["tool_calls"] != 1:
-        findings.append(f"one call; the model searched {result.values['tool_calls']} times: tell it that retrying is useless.")
-    if result.values["time_to_result"] is None:
-        findings.append("a sentence for the caller: the summary of your result was never heard.")
+    done = loop("stock_red", tool, model=model, target=target)
+    if not done.calls:
+        return Verdict(("a call: the model never used your tool.",))
+    findings, (_, result) = [], done.answers[0]
+    if len(done.calls) > 1:
+        source = "live" if target == "live" else "simulated"
+        tried = "; ".join(call.arguments for call in done.calls)
+        findings.append(f"one call. The model searched {len(done.calls)} times ({source}): {tried}")
+    if reason := problem(result):
+        findings.append(f"a result ({reason}): say the status, a summary to read aloud, and whether to try again.")
+    elif result["status"] not in ("no_results", "ok"):
+        findings.append(f"the right status; {result['status']} says that something else happened.")
+    elif not done.said:
+        findings.append("a sentence for the caller, who heard nothing.")
     return Verdict(tuple(findings))
-
-
-def _lines(*clips: str) -> tuple[Any, ...]:
-    from voicekit.caller import Line
-
-    return (Line(clips[0], at=0.5), *(Line(clip, after="agent_done", seconds=0.8) for clip in clips[1:]))
 
 
 def unannounced(names: Collection[str], seconds: dict[str, float], bearable: float = 2.5) -> Verdict:

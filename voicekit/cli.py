@@ -207,7 +207,7 @@ def _probe(options: argparse.Namespace) -> int:
 
 def _report(options: argparse.Namespace) -> int:
     from voicekit.experiment import compare
-    from voicekit.run import Run
+    from voicekit.runs import Run
 
     folders = sorted(path.parent for path in options.folder.glob("**/run.json")) if options.folder.is_dir() else []
     if not folders:

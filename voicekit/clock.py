@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 # Empty polls before time jumps. Loopback delivery is done when `send` returns on Linux, so a few are enough there;
 # the margin is for kernels that deliver a little later. Repeated runs on a loaded machine are compared in the tests.
-NOOP_CYCLES = 6
+NOOP_CYCLES = 4
 # How long an interrupted or failed run may take to close its sockets, in real seconds.
 CLOSING_SECONDS = 0.8
 

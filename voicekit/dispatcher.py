@@ -155,6 +155,7 @@ class Dispatcher:
             event.call_id, event.name, event.arguments, event.turn, self.now(), self.conversation.caller_turns, event.broken
         )
         self.calls[call.id] = call
+        self._owed.clear()  # the model has read what it was given, and goes on from there
         self._note(call, "proposed", text=call.name, arguments=call.arguments_json, turn=call.turn)
         self.backend.propose(call.id, call.name, call.arguments_json, request=REQUEST, model=self.model)
         call.task = asyncio.get_running_loop().create_task(self._handle(call), name=f"call {call.id}")
@@ -219,8 +220,9 @@ class Dispatcher:
         self.backend.deliver(call.id)
         summary = str(result.get("summary", ""))
         self._note(call, "answered", text=summary, delivery=delivery, final=True)
-        if delivery == "silent":
-            return
+        waits = can.waits_for_result and self.conversation.caller_turns > call.caller_turn
+        if delivery == "silent" and not waits:
+            return  # a model that waited has the caller's next question to answer all the same
         if can.implied_reply:
             self._owed[call.id] = (self.now(), words_of(summary))
             asyncio.get_running_loop().call_later(PATIENCE_SECONDS + 1e-3, self.conversation.wake)

@@ -23,7 +23,7 @@ from voicekit.caller import Line
 from voicekit.models import data_path, facts, provider
 from voicekit.policy import Policy
 from voicekit.progress import progress
-from voicekit.run import Run
+from voicekit.runs import Run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,7 +87,7 @@ class Plan:
     seed: int = 0
     tool_seconds: float | Mapping[str, float] | None = None
     language: str = "en"
-    frame_ms: int = 50
+    frame_ms: int = 100  # vendors advise 20 to 100; each frame costs both sides the same work whatever its length
     noise_db: float | None = None
     max_seconds: float = 180.0
     claims: Mapping[str, str] = field(default_factory=dict)
@@ -305,3 +305,26 @@ def _can_travel(plans: Sequence[Plan]) -> bool:
     except Exception:  # noqa: BLE001 - pickle raises whatever an object's own code raises
         return False
     return True
+
+
+def probe(model: str, target: Target = "simulator") -> list[str]:
+    """Find out by conversation what `model` does while a tool runs; returns one sentence per finding.
+
+    A three-second tool, a second question while it runs: whoever talks before the result does not wait. Documentation
+    says that a capability exists; this says which model has it.
+    """
+    result = run("order_status_chatty", model=model, target=target, tool_seconds=3.0)
+    if not result.call_rows:
+        return [f"{model}: proposed no call; problem: {result.problem or 'none reported'}"]
+    call = result.call_rows[0]
+    running = (call["started"], call["finished"])
+    spoken = [e["t"] for e in result.event_rows if e["kind"] == "playing" and running[0] < e["t"] < running[1]]
+    longest = result.values["dead_air_longest"]
+    declared = facts(model)["default_behavior"].value if "default_behavior" in facts(model) else "not a documented switch"
+    return [
+        f"{model} ({result.meta['provenance']}), a three-second tool and a second question while it runs:",
+        f"  while the tool ran it {'spoke, so it does not wait for results' if spoken else 'said nothing'}",
+        f"  longest silence {longest:.2f} s" if longest is not None else "  the result was never heard",
+        f"  calls left unanswered: {result.values['unanswered_calls']}",
+        f"  documented default: {declared}",
+    ]

@@ -1,17 +1,41 @@
-"""Small things the notebooks use: which target to run against, a prediction beside its measurement, shapes of frames."""
+"""What the notebooks use: target, predictions, frames to read, and a smallest application to try answers out with."""
 
 from __future__ import annotations
 
+import asyncio
+import html
 import json
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from voicekit.experiment import Target
-from voicekit.run import Run
+import numpy as np
+
+from voicekit.audio import RATE, clips
+from voicekit.clock import run_blocking
+from voicekit.experiment import Plan, Scenario, Target
+from voicekit.instructions import instructions
+from voicekit.journal import Journal
+from voicekit.metrics import played, utterances
+from voicekit.runs import Run
+from voicekit.sessions.base import RealtimeSession, Said, SessionConfig, ToolCall, TurnDone
+from voicekit.tools import Tool
+from voicekit.world import World
 
 if TYPE_CHECKING:
     import pandas as pd
+
+# A service that has sent nothing for so long has nothing more to say.
+QUIET_SECONDS = 6.0
+
+
+class HasWire(Protocol):
+    """What has frames to show: a `Run` or a `Loop`."""
+
+    @property
+    def wire_rows(self) -> list[dict[str, Any]]: ...
 
 
 def target() -> Target:
@@ -24,20 +48,19 @@ def target() -> Target:
 
 def predicted(guess: float | None, measured: Any, what: str = "seconds") -> str:
     """Put a prediction beside the measurement; `guess` None means that none was made."""
+    what += " (simulated)" if target() == "simulator" else ""
     if measured is None:
-        return f"No measurement: this run has no value for it. You said {guess}."
+        return f"Nothing to measure: it did not happen in this run. You said {'so' if guess is None else guess}."
     if guess is None:
         return f"Measured: {measured:.2f} {what}. You made no prediction; go back and write a number first."
     return f"You said {guess:.2f}, measured {measured:.2f} {what}: {measured - guess:+.2f}."
 
 
-def frames(run: Run, *types: str, shorten: int = 90) -> pd.DataFrame:
+def frames(run: HasWire, *types: str, shorten: int = 90) -> pd.DataFrame:
     """The frames of a run as one table (t, direction, type, frame), only the `types` given, audio frames left out.
 
     `frame` is the JSON text cut to `shorten` characters; the whole frame is in `run.wire`.
     """
-    import pandas as pd
-
     rows = []
     for row in run.wire_rows:
         text = json.dumps(row["frame"], ensure_ascii=False)
@@ -45,19 +68,158 @@ def frames(run: Run, *types: str, shorten: int = 90) -> pd.DataFrame:
         if (row["type"] in types) if types else not is_audio:
             cut = text if len(text) <= shorten else text[: shorten - 1] + "…"
             rows.append({"t": row["t"], "direction": row["direction"], "type": row["type"], "frame": cut})
-    return pd.DataFrame(rows, columns=["t", "direction", "type", "frame"])
+    return _readable()(rows, columns=["t", "direction", "type", "frame"])
 
 
 def decisions(run: Run) -> pd.DataFrame:
     """What happened to the calls and what the application decided, in order (t, lane, kind, call_id, text)."""
-    import pandas as pd
-
     rows = [event for event in run.event_rows if event["lane"] in ("tool", "decision")]
-    return pd.DataFrame(rows, columns=["t", "lane", "kind", "call_id", "text"]).fillna("")
+    return _readable()(rows, columns=["t", "lane", "kind", "call_id", "text"]).fillna("")
 
 
 def table(rows: Sequence[tuple[str, Run]], *metrics: str) -> pd.DataFrame:
     """The named metrics of several runs, one row each, with a label of your own."""
     import pandas as pd
 
-    return pd.DataFrame({label: {name: run.values[name] for name in metrics} for label, run in rows}).T
+    values = {label: [run.values[name] for name in metrics] for label, run in rows}
+    found = pd.DataFrame.from_dict(values, orient="index", columns=list(metrics))
+    return found.rename_axis(columns=_provenance(run for _, run in rows))
+
+
+def moments(run: Run) -> pd.Series:
+    """When what happened around a caller's first question that led to a tool call, in session seconds.
+
+    "caller stops", "service notices", "model calls the tool", "tool is done", "caller hears the answer"; None for a
+    moment the run does not have. OpenAI says when it notices. Gemini does not: the first frame after the caller's last
+    sound is taken for it, which on the simulator is the transcript, sent in that moment.
+    """
+    import pandas as pd
+
+    end = utterances(run.event_rows)[0].audible[-1][1]
+    events = [event for event in run.event_rows if event["t"] > end]
+    heard = (start for each in played(run.event_rows) for start, _ in each.audible if start > end)
+    said = (event["t"] for event in events if event["kind"] == "speech_stopped")
+    seen = (row["t"] for row in run.wire_rows if row["direction"] == "received" and row["t"] > end)
+    found = {
+        "caller stops": end,
+        "service notices": next(said, next(seen, None)),
+        "model calls the tool": next((event["t"] for event in events if event["kind"] == "proposed"), None),
+        "tool is done": next((event["t"] for event in events if event["kind"] == "done"), None),
+        "caller hears the answer": next(heard, None),
+    }
+    return pd.Series(found, name=f"seconds, {_provenance([run])}", dtype=float)
+
+
+def waits(rows: Sequence[tuple[str, Run]]) -> pd.DataFrame:
+    """The silence before the first answer, cut at its `moments`: one column per run, seconds, the sum below."""
+    import pandas as pd
+
+    names = ["detection", "model, before the tool", "tool", "model, after the tool"]
+    found = pd.DataFrame({label: moments(run).diff().iloc[1:].set_axis(names) for label, run in rows})
+    found.loc["the silence"] = found.sum()
+    return found.rename_axis(columns=_provenance(run for _, run in rows))
+
+
+def _provenance(runs: Iterable[Run]) -> str:
+    return " and ".join(sorted({run.meta["provenance"] for run in runs}))
+
+
+@dataclass(frozen=True)
+class Loop:
+    """What a `loop` did: the calls and the answers to them (call id, result), what was said, and every frame."""
+
+    calls: list[ToolCall]
+    answers: list[tuple[str, Any]]
+    said: list[str]
+    wire_rows: list[dict[str, Any]] = field(repr=False)
+
+
+def loop(
+    clip: str,
+    answer: Tool | Callable[[ToolCall], Any],
+    *,
+    model: str,
+    tools: Sequence[str] = (),
+    target: Target = "simulator",
+) -> Loop:
+    """The smallest application there is: say `clip`, answer every call at once, ask for speech. It checks nothing.
+
+    answer   a Tool, what its function returns is sent as it is; or a function of the call that gives the result, or a
+             list of pairs (call id, result) to answer under ids of your choice
+    tools    names of the tools of the kit's shop that the model is offered, if `answer` is no Tool
+    """
+    from voicekit.application import SessionClock, _service
+    from voicekit.sessions import open_session
+
+    offered = [answer] if isinstance(answer, Tool) else [each for each in World().tools() if each.name in tools]
+    plan = Plan.of(Scenario("loop"), model=model, target=target)
+    journal = Journal(now := SessionClock())
+    config = SessionConfig(
+        model=model,
+        instructions=instructions(plan.policy, [each.name for each in offered]),
+        tools=tuple({"name": t.name, "description": t.description, "parameters": t.parameters} for t in offered),
+    )
+
+    async def main() -> Loop:
+        done = Loop([], [], [], journal.wire)
+        async with _service(plan) as endpoint, open_session(config, endpoint, tap=journal.add_wire) as session:
+            now.start()
+            sound = clips()[clip].samples
+            await session.send_audio(np.concatenate([sound, np.zeros(RATE, sound.dtype)]).tobytes())
+            await _answer_all(session, answer, done)
+        return done
+
+    return run_blocking(main, plan.clock)
+
+
+async def _answer_all(session: RealtimeSession, answer: Tool | Callable[[ToolCall], Any], done: Loop) -> None:
+    unspoken = False
+    events = aiter(session)
+    while True:
+        try:
+            event = await asyncio.wait_for(anext(events), QUIET_SECONDS)
+        except (TimeoutError, StopAsyncIteration):
+            return
+        if isinstance(event, ToolCall):
+            done.calls.append(event)
+            for call_id, result in await _answers(event, answer):
+                done.answers.append((call_id, result))
+                await session.send_result(call_id, result)
+            unspoken = not session.capabilities.implied_reply
+        elif isinstance(event, Said) and event.final:
+            done.said.append(event.text)
+        elif isinstance(event, TurnDone) and unspoken:
+            unspoken = False
+            await session.respond()
+
+
+async def _answers(call: ToolCall, answer: Tool | Callable[[ToolCall], Any]) -> list[tuple[str, Any]]:
+    if isinstance(answer, Tool):
+        result = await answer.call(answer.validate(call.arguments))
+        return [(call.call_id, result if isinstance(result, dict) else {"result": result})]
+    result = answer(call)
+    return result if isinstance(result, list) else [(call.call_id, result)]
+
+
+@cache
+def _readable() -> type[pd.DataFrame]:
+    """A DataFrame that a notebook shows with whole, left-aligned texts. Made late: pandas takes its time to load."""
+    import pandas as pd
+
+    class Readable(pd.DataFrame):  # type: ignore[misc]
+        @property
+        def _constructor(self) -> type[pd.DataFrame]:
+            return Readable
+
+        def _repr_html_(self) -> str:
+            head = "".join(f'<th style="text-align:left">{html.escape(str(name))}</th>' for name in self.columns)
+            rows = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in self.itertuples(index=False))
+            return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+    return Readable
+
+
+def _cell(value: Any) -> str:
+    text = html.escape(f"{value:.3f}" if isinstance(value, float) else str(value))
+    shown = f"<code>{text}</code>" if text.startswith("{") else text
+    return f'<td style="text-align:left;vertical-align:top">{shown}</td>'

@@ -21,7 +21,8 @@ from voicekit.audio import RATE, to_int16
 from voicekit.metrics import Event
 from voicekit.recording import speech
 
-# libsndfile makes 16 kbit/s a channel of it, fine for speech: half a minute of stereo takes < 150 KB in a notebook.
+# libsndfile makes 16 kbit/s a channel of it: half a minute of conversation takes less than 150 KB in a notebook. One
+# step lower (0.97) the codec begins to mix the two sides and the level drops.
 OPUS_COMPRESSION = 0.96
 NO_SOUND = "No sound here? The timeline and the transcript tell the same."
 

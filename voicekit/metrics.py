@@ -104,14 +104,13 @@ def words_of(text: str) -> set[str]:
     return set(re.findall(r"\w+", text.lower())) - STOP_WORDS
 
 
-def result_heard(summary: str, after: float, speech: Iterable[Played]) -> float | None:
+def result_heard(wanted: set[str], after: float, speech: Iterable[Played]) -> float | None:
     """When the speech that carries a result was first heard.
 
     Nobody marks it on the wire, so it is found by its words: the first stretch of speech heard from `after` on whose
-    transcript has at least half of the content words of the result's summary. Of a stretch that was cut off the words
+    transcript has at least half of the `wanted` words, those of the result's summary. Of a stretch that was cut off the words
     never heard count too, as long as one of them was heard. Its beginning is that of the sentence.
     """
-    wanted = words_of(summary)
     for stretch in speech if wanted else ():
         heard = [(t, word) for t, word in stretch.words if t >= after - 0.5]
         text = " ".join(word for _, word in heard) + " " + stretch.unheard
@@ -202,11 +201,18 @@ def mark_heard(calls: Sequence[dict[str, Any]], events: Sequence[Event]) -> None
     speech = played(events)
     answered = {event["call_id"]: event["t"] for event in events if event["kind"] == "answered"}
     outdated = {event["call_id"] for event in events if event["kind"] == "outdated"}
+    summaries = {call["call_id"]: _summary(call) for call in calls}
     for call in calls:
         call["stale"] = call["call_id"] in outdated
-        summary = str(json.loads(call["result"]).get("summary", "")) if call.get("result") else ""
-        t = answered.get(call["call_id"])
-        call["heard"] = None if t is None else result_heard(summary, t, speech)
+        t, summary = answered.get(call["call_id"]), summaries[call["call_id"]]
+        others = set[str]().union(*(words_of(each) for each in summaries.values() if each != summary))
+        # "On Friday there is a free appointment at ten" and "On Thursday ... at two" differ in two words only.
+        wanted = words_of(summary) - others or words_of(summary)
+        call["heard"] = None if t is None else result_heard(wanted, t, speech)
+
+
+def _summary(call: dict[str, Any]) -> str:
+    return str(json.loads(call["result"]).get("summary", "")) if call.get("result") else ""
 
 
 def response_latencies(spoken: Sequence[Utterance], agent: Sequence[Interval]) -> list[float]:

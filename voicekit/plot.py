@@ -5,6 +5,7 @@ A picture of simulated numbers says "simulated". How it looks is `canvas`' busin
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -47,7 +48,12 @@ EFFECTS = {
     "undone": ("D", False, "effect undone"),
     "unknown": ("$?$", True, "effect unknown"),
 }
-KEPT_BACK = ("dropped", "undelivered", "unspoken", "withdrawn")  # decisions after which a result is not heard
+IN_SECONDS = frozenset(
+    ("response_latency", "time_to_result", "dead_air_total", "dead_air_longest", "done_to_heard", "yield_latency",
+     "talk_over")
+)  # fmt: skip
+# Decisions after which a result is not heard.
+KEPT_BACK = ("dropped", "stale_dropped", "stale_silent", "undelivered", "unspoken")
 
 
 def timeline(
@@ -78,7 +84,9 @@ def timeline(
     decisions = lanes["tools"] + max(rows, 1) * 0.8 + 0.15
     ax.set_ylim(decisions + 1.1, -1.0)
     if rows > 3 and isinstance(figure, Picture):
-        figure.set_figheight(4 + 0.4 * (rows - 3))
+        height = 4 + 0.4 * (rows - 3)
+        figure.set_figheight(height)
+        ax.set_position((0.085, 0.86 / height, 0.9, 1 - 1.28 / height))
     _draw_silences(canvas, silences, decisions - 0.2)
     _draw_speech(canvas, events, lanes)
     _draw_overlaps(canvas, caller, agent)
@@ -138,21 +146,27 @@ def sweep_plot(frame: pd.DataFrame, x: str, y: str, by: str) -> Figure:
         group = group.sort_values(x) if numeric else group
         at = np.array([float(value) if numeric else places[value] for value in group[x]])
         median, low, high = (group[column].astype(float) for column in ("median", "p10", "p90"))
-        colour, dashes, marker = (each[number % len(each)] for each in (CYCLE, DASHES, MARKERS))
-        ax.fill_between(at, low, high, color=colour, alpha=0.18, linewidth=0)
-        ax.plot(at, median, color=colour, linestyle=dashes, marker=marker, linewidth=1.8, ms=5.5, label=str(name))
+        colour, marker, dashes = CYCLE[number % 7], MARKERS[number % 7], DASHES[number % 7]
+        if numeric:
+            ax.fill_between(at, low, high, color=colour, alpha=0.18, linewidth=0)
+            ax.plot(at, median, color=colour, linestyle=dashes, marker=marker, linewidth=1.8, ms=5.5, label=str(name))
+        else:
+            beside, spread = at + 0.12 * (number - (rows[by].nunique() - 1) / 2), (median - low, high - median)
+            ax.errorbar(beside, median, spread, color=colour, fmt=marker, capsize=4, label=str(name))
     if not numeric:
-        ax.set_xticks(list(places.values()), [str(value) for value in places])
+        ax.set_xticks(list(places.values()), [textwrap.fill(str(value), 16) for value in places])
+        ax.set_xlim(-0.5, len(places) - 0.5)
     counts = sorted({int(count) for count in rows["n"]})
     runs = f"n = {counts[0]}" if len(counts) == 1 else f"n = {counts[0]} to {counts[-1]}"
     clean(ax)
     ax.grid(axis="y", color="#DDDDDD", linewidth=0.6)
     ax.set_axisbelow(True)
-    ax.set_ylim(bottom=min(0.0, ax.get_ylim()[0]))
+    ax.set_ylim(bottom=min(0.0, float(rows["p10"].min())))
     ax.set_xlabel(_words(x), fontsize=SIZE)
-    ax.set_ylabel(_words(y) + ("" if y.endswith(("_ms", "_rate", "_seconds")) else " (s)"), fontsize=SIZE)
+    ax.set_ylabel(_words(y) + (" (s)" if y in IN_SECONDS else ""), fontsize=SIZE)
     ax.legend(frameon=False, fontsize=SIZE, title=_words(by), title_fontsize=SIZE, alignment="left")
-    note = f"{'simulated; ' if simulated else ''}median, shaded p10 to p90, {runs} runs a point"
+    span = "shaded" if numeric else "bars"
+    note = f"{'simulated; ' if simulated else ''}median, {span} p10 to p90, {runs} runs a point"
     figure.text(0.96, 0.025, note, ha="right", fontsize=SMALL, color=GREY)
     return figure
 
@@ -186,7 +200,7 @@ def _shown_calls(events: Sequence[Event], calls: Sequence[Event]) -> list[_Shown
     proposed = {event["call_id"]: event["t"] for event in events if event["kind"] == "proposed"}
     last = max((event["t"] for event in events), default=0.0)
     kept_back = {
-        event["call_id"]: (event["t"], event["text"] or _words(event["kind"]))
+        event["call_id"]: (event["t"], (event["text"] or _words(event["kind"])).removeprefix("dropped: "))
         for event in events
         if event["lane"] == "decision" and event["call_id"] and event["kind"] in KEPT_BACK
     }
@@ -198,10 +212,7 @@ def _shown_calls(events: Sequence[Event], calls: Sequence[Event]) -> list[_Shown
         stop = (start if call.get("started") is None else last) if stop is None else stop
         state = call.get("state") or ""
         label = str(call["tool"]) + ("" if state == "done" else f" ({_words(state)})")
-        dropped = kept_back.get(call["call_id"])
-        if dropped is None and state == "dropped":
-            dropped = (stop, str(call.get("reason") or "dropped"))
-        shown.append(_Shown(call, label, start, stop, dropped))
+        shown.append(_Shown(call, label, start, stop, kept_back.get(call["call_id"])))
     return sorted(shown, key=lambda each: each.start)
 
 
@@ -211,7 +222,7 @@ def _place_calls(canvas: Canvas, shown: list[_Shown]) -> int:
     gap = 8 * canvas.second_per_point
     for each in shown:
         left = each.start
-        right = max(each.stop, each.call.get("heard") or 0.0, each.dropped[0] if each.dropped else 0.0) + gap
+        right = max(each.stop, each.dropped[0] if each.dropped else each.call.get("heard") or 0.0) + gap
         width = canvas.width(each.label)
         if width <= each.stop - each.start:
             each.label_at = each.start
@@ -275,16 +286,21 @@ def _draw_speech(canvas: Canvas, events: Sequence[Event], lanes: dict[str, float
             words = f"{row['flushed']:.1f} s flushed"
             if canvas.width(words, SMALL) <= until - row["stop"]:
                 canvas.text(row["stop"] + PAD * canvas.second_per_point, lanes["heard"] + 0.1, words, SMALL, color=RED)
+    _draw_arrivals(canvas, events, lanes["generated"])
+
+
+def _draw_arrivals(canvas: Canvas, events: Sequence[Event], y: float) -> None:
+    """When each item's audio arrived, and how many seconds of it, where there is room for the number."""
     began = {event["item"]: event["t"] for event in events if event["kind"] == "generating"}
     for event in events:
-        if event["kind"] == "generated" and event["item"] in began:
-            start, detail = began[event["item"]], event["detail"] or {}
-            stop = max(detail.get("stop", event["t"]), start)
-            canvas.bar(start, stop, lanes["generated"], 0.42, "speech arriving", facecolor="#B9E0D4", edgecolor=GREEN,
-                       hatch="....", linewidth=0.8)  # fmt: skip
-            right = max(stop, start + 1.5 * canvas.second_per_point)
-            words = f"{detail['seconds']:.1f} s"
-            canvas.text(right + PAD * canvas.second_per_point, lanes["generated"], words, SMALL, color=DARK)
+        if event["kind"] != "generated" or event["item"] not in began:
+            continue
+        start, detail = began[event["item"]], event["detail"] or {}
+        stop = max(detail.get("stop", event["t"]), start + 1.5 * canvas.second_per_point)
+        canvas.bar(start, stop, y, 0.42, "speech arriving", fc="#B9E0D4", ec=GREEN, hatch="....", linewidth=0.8)
+        words = f"{detail['seconds']:.1f} s"
+        if stop + canvas.width(words, SMALL) <= min((t for t in began.values() if t > start), default=canvas.end):
+            canvas.text(stop + PAD * canvas.second_per_point, y, words, SMALL, color=DARK)
 
 
 def _draw_calls(canvas: Canvas, shown: Sequence[_Shown], top: float) -> None:
@@ -302,7 +318,7 @@ def _draw_calls(canvas: Canvas, shown: Sequence[_Shown], top: float) -> None:
             canvas.mark(each.stop, y, name, marker=symbol, color="black", markersize=6.5,
                         markerfacecolor="black" if filled else "white")  # fmt: skip
         right = each.stop
-        if heard is not None:
+        if heard is not None and not each.dropped:
             canvas.line(each.stop, heard, y, DARK)
             canvas.mark(heard, y, "result heard", marker=">", color=GREEN, markeredgecolor="black", markersize=7)
             waited = f"{heard - each.stop:.1f} s"

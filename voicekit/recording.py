@@ -53,7 +53,7 @@ def mix(caller: Track, agent: Track, seconds: float | None = None) -> npt.NDArra
 
 
 def noise_threshold(noise_db: float | None) -> float:
-    """Level in dBFS above which a 10 ms frame is audible on a line with noise of `noise_db` dBFS (None: a silent line)."""
+    """Level in dBFS above which a 10 ms frame is audible on a line with noise of `noise_db` dBFS (None: silent)."""
     return AUDIBLE_DBFS if noise_db is None else max(AUDIBLE_DBFS, noise_db + NOISE_MARGIN_DB)
 
 

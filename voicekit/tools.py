@@ -56,6 +56,7 @@ class Tool:
     cancellable   a call can be called off, until its function is called
     compensation  name of the tool that undoes the effect when called with the same arguments
     faults        a fault of every call, or of the n-th: {1: "time_out"}; also as text, see `Fault.of`
+    wish          calls with the same wish are revisions of one request: the latest counts; "": each stands alone
     find_effect   `(key, arguments) -> result or None`: asks the outside whether it was done
     sentences     what is said after an "error", a "time_out", when "cancelled"
     """
@@ -72,6 +73,7 @@ class Tool:
     cancellable: bool = True
     compensation: str | None = None
     faults: Faults | None = None
+    wish: str = ""
     find_effect: Callable[[str, dict[str, Any]], Result | None] | None = field(default=None, repr=False)
     sentences: Mapping[str, str] = field(default_factory=lambda: SENTENCES, repr=False)
 

@@ -57,9 +57,9 @@ WARM_UP_FRAMES = 8  # frames before the wake-up that it is shown first (its memo
 class SpeechDetector:
     """Silero's network, asleep while the background is all there is.
 
-    On the kit's clips with pink or white noise it starts no false turn and splits no sentence down to 5 dB
-    signal-to-noise ratio. The network costs about 4 ms of processor time for a second of sound, so it is not asked about
-    frames that are no louder than the background: that would make a minute of virtual time slow for nothing.
+    On the kit's clips with pink or white noise it starts no false turn, misses none and splits no sentence, down to
+    5 dB signal-to-noise ratio. The network costs about 4 ms of processor time for a second of sound; so it is not asked
+    about frames that are no louder than the background, which would slow a minute of virtual time down for nothing.
     """
 
     frame = FRAME
@@ -92,14 +92,15 @@ class Network:
     """The Silero VAD 6.2 network for 16 kHz, written out: spectrum, four convolutions, one LSTM cell, one number.
 
     Network and weights: Silero Team, MIT License (data/vad/LICENSE). The weights come from the package silero-vad 6.2.3
-    (data/vad/extract.py). In numpy because the packages that run it bring 10 to 80 MB and no wheel for some machines,
-    and are no faster: here 0.1 ms a frame. Equal to the original within 0.002.
+    (data/vad/extract.py). In numpy, since the packages that run it weigh 10 to 80 MB, lack a wheel for some machines,
+    and are not faster: here 0.1 ms a frame. Its probabilities differ from the original's by less than 0.01.
     """
 
     def __init__(self) -> None:
         self._weights = weights()
         # Buffers, and views of them in which neighbouring rows overlap: what a convolution multiplies by its weights.
-        self._sound = np.zeros((5, 128), np.float32)  # 64 samples of the frame before, 512 of this one, its last 64 mirrored
+        # The sound is 64 samples of the frame before, 512 of this one, and its last 64 mirrored.
+        self._sound = np.zeros((5, 128), np.float32)
         self._spectrum = np.zeros((6, 129), np.float32)  # four columns, and zeros on both sides
         self._second = np.zeros((5, 128), np.float32)
         self._windows = _overlapping(self._sound, rows=4, hop=1, width=2)
@@ -110,7 +111,7 @@ class Network:
     def forget(self) -> None:
         """Start a new stream."""
         self._sound[:] = 0
-        self._input_and_state = np.zeros(256, np.float32)  # what the LSTM cell gets: 128 features, 128 of its own output
+        self._input_and_state = np.zeros(256, np.float32)  # of the LSTM cell: 128 features, 128 it gave out before
         self._cell = np.zeros(128, np.float32)
 
     def probability(self, sound: Floats) -> float:

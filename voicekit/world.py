@@ -120,7 +120,7 @@ class World:
             make(self.get_shipping),
             make(self.find_place),
             make(self.get_weather),
-            make(self.find_appointment),
+            make(self.find_appointment, wish="appointment"),
             make(self.book_appointment, "write", **book),
             make(self.cancel_appointment, "irreversible", cancellable=False, find_effect=self.find_cancellation),
         ]
@@ -184,7 +184,10 @@ class World:
     # --- writing -----------------------------------------------------------------------------------------------------
 
     async def book_appointment(self, day: DayOf, time: TimeOf, key: IdempotencyKey) -> Result:
-        """Book an appointment for the caller. Only for a day and time that were found free."""
+        """Book an appointment for the caller. Only for a day and time that were found free.
+
+        Confirm with the caller before booking.
+        """
         if FREE.get(day) != time:
             return self._nothing("not_free", day=day, time=time)
         if self.find_booking(key) is None:
@@ -192,7 +195,10 @@ class World:
         return self._booked(day, time)
 
     async def cancel_appointment(self, day: DayOf, time: TimeOf, key: IdempotencyKey) -> Result:
-        """Cancel the caller's appointment. It can not be taken back: the hour goes to somebody else."""
+        """Cancel the caller's appointment. It can not be taken back: the hour goes to somebody else.
+
+        Confirm with the caller before cancelling.
+        """
         if self.find_cancellation(key) is None:
             changed = self._diary.execute(
                 "UPDATE bookings SET cancelled_by = ? WHERE id ="

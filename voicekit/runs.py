@@ -43,6 +43,12 @@ class Run:
         return bool(self.meta["provenance"] == "simulated")
 
     @property
+    def problem(self) -> str:
+        """What ended the run before its time, in one line; empty when it ended by itself."""
+        ends = [e for e in self.event_rows if e["kind"] == "problem" and not e["detail"].get("recoverable", True)]
+        return str(ends[0]["text"]) if ends else ""
+
+    @property
     def title(self) -> str:
         return f"{self.meta['scenario']} on {self.meta['model']} ({self.meta['provenance']})"
 

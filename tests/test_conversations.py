@@ -1,0 +1,131 @@
+"""Whole conversations through the official SDKs over loopback sockets, in virtual time: the claims the lessons make."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import voicekit as vk
+from voicekit.runs import Run
+
+WAITING = ("gpt-4o-realtime-preview", "gemini-3.1-flash-live-preview")
+TALKING = ("gpt-realtime", "gpt-realtime-2.1", "gemini-3.8-live")
+SCENARIOS = tuple(vk.scenarios())
+MODELS = ("gpt-realtime", "gpt-4o-realtime-preview", "gemini-3.1-flash-live-preview", "gemini-3.8-live")
+
+
+def heard(run: Run) -> list[str]:
+    """What the caller heard, sentence by sentence, in order."""
+    return [event["text"] for event in run.event_rows if event["kind"] == "played" and event["text"]]
+
+
+def first_heard(run: Run, words: str) -> float:
+    return min(
+        t
+        for event in run.event_rows
+        if event["kind"] == "played"
+        for t, word in event["detail"]["words"]
+        if words in event["text"] and word == words.split()[0]
+    )
+
+
+def test_six_seconds_of_tool_are_more_than_six_seconds_of_silence() -> None:
+    run = vk.run("order_status", model="gemini-3.1-flash-live-preview", tool_seconds=6)
+    assert 6.5 < run.values["dead_air_longest"] < 9.5
+    assert run.values["unanswered_calls"] == 0
+    assert run.values["audio_check_ms"] <= 20
+
+
+@pytest.mark.parametrize("model", TALKING)
+def test_a_model_that_goes_on_talking_answers_the_second_question_before_the_result(model: str) -> None:
+    run = vk.run("order_status_chatty", model=model)
+    assert first_heard(run, "We are open") < first_heard(run, "Your order left")
+    assert run.values["dead_air_longest"] < 2.5
+    assert run.values["unanswered_calls"] == 0
+
+
+@pytest.mark.parametrize("model", WAITING)
+def test_a_model_that_waits_is_silent_until_the_result(model: str) -> None:
+    run = vk.run("order_status_chatty", model=model)
+    call = run.call_rows[0]
+    spoken = [event for event in run.event_rows if event["kind"] == "playing" and event["t"] < call["delivered"]]
+    assert spoken == []
+    assert first_heard(run, "Your order left") < first_heard(run, "We are open")
+    assert run.values["unanswered_calls"] == 0
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_every_scenario_ends_by_itself_on_every_kind_of_model(scenario: str, model: str) -> None:
+    run = vk.run(scenario, model=model)
+    problems = [event["text"] for event in run.event_rows if event["kind"] == "problem"]
+    missed = [event["text"] for event in run.event_rows if event["kind"] == "cue_missed"]
+    assert problems == [] and missed == []
+    assert run.values["unanswered_calls"] == 0
+    assert run.values["duplicate_effects"] == 0
+    assert run.values["audio_check_ms"] <= 20
+    total = run.values["heard_seconds"] + run.values["flushed_seconds"]
+    assert run.values["generated_seconds"] == pytest.approx(total, abs=1e-5)
+
+
+@pytest.mark.parametrize("model", ["gpt-realtime", "gemini-3.8-live"])
+def test_the_same_run_twice_is_the_same_to_the_byte(model: str) -> None:
+    first, second = (vk.run("order_status_chatty", model=model, seed=3) for _ in range(2))
+    assert json.dumps(first.event_rows) == json.dumps(second.event_rows)
+    assert json.dumps(first.wire_rows) == json.dumps(second.wire_rows)
+
+
+def test_another_seed_is_another_run() -> None:
+    first, second = (vk.run("order_status", model="gpt-realtime", seed=seed) for seed in (1, 2))
+    assert first.values["time_to_result"] != second.values["time_to_result"]
+
+
+def test_parallel_lookups_take_the_longer_one_and_dependent_ones_the_sum() -> None:
+    parallel = vk.run("two_lookups", model="gpt-realtime-2.1", tool_seconds={"check_stock": 2.0, "get_shipping": 3.0})
+    starts = sorted(call["started"] for call in parallel.call_rows)
+    assert starts[1] - starts[0] < 0.1
+    dependent = vk.run("place_then_weather", model="gpt-realtime", tool_seconds={"find_place": 2.0, "get_weather": 3.0})
+    assert [call["tool"] for call in dependent.call_rows] == ["find_place", "get_weather"]
+    assert dependent.call_rows[1]["started"] > dependent.call_rows[0]["finished"]
+    assert dependent.values["time_to_result"] > 5.0
+
+
+def test_all_outputs_of_a_turn_come_before_one_request_for_speech() -> None:
+    run = vk.run("two_lookups", model="gpt-realtime-2.1")
+    sent = [row["type"] for row in run.wire_rows if row["direction"] == "sent"]
+    relevant = [type_ for type_ in sent if type_ in ("conversation.item.create", "response.create")]
+    assert relevant == ["conversation.item.create", "conversation.item.create", "response.create"]
+
+
+@pytest.mark.parametrize("model", ["gpt-realtime", "gemini-3.8-live"])
+def test_a_stale_lookup_is_not_spoken_and_thursday_is_booked(model: str) -> None:
+    run = vk.run("friday_thursday", model=model)
+    assert run.values["stale_dropped"] == 1 and run.values["stale_spoken"] == 0
+    assert not any("Friday" in text for text in heard(run))
+    booked = [json.loads(call["arguments"]) for call in run.call_rows if call["effect"] == "committed"]
+    assert booked == [{"day": "thursday", "time": "14:00"}]
+
+
+@pytest.mark.parametrize("model", ["gpt-realtime", "gemini-3.8-live"])
+def test_with_stale_speak_the_caller_hears_about_friday(model: str) -> None:
+    run = vk.run("friday_thursday", model=model, stale="speak")
+    assert run.values["stale_spoken"] == 1
+    assert any("On Friday" in text for text in heard(run))
+
+
+@pytest.mark.parametrize("model", ["gpt-realtime", "gemini-3.8-live"])
+def test_a_withdrawn_question_is_answered_on_the_wire_but_not_aloud(model: str) -> None:
+    run = vk.run("never_mind", model=model)
+    assert run.values["unanswered_calls"] == 0
+    assert run.values["stale_dropped"] == 1
+    assert not any("Your order" in text for text in heard(run))
+
+
+def test_barge_in_stops_the_speech_and_tells_the_provider_what_was_heard() -> None:
+    run = vk.run("barge_in", model="gpt-realtime")
+    assert run.values["yielded"] is True
+    assert run.values["truncate_error_ms"] < 1
+    assert run.values["flushed_seconds"] > 5
+    truncates = [row["frame"] for row in run.wire_rows if row["type"] == "conversation.item.truncate"]
+    assert len(truncates) == 1

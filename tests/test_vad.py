@@ -1,0 +1,132 @@
+"""Voice-activity detection: the network is the one it claims to be, and what it is good and bad at."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import soxr
+
+from voicekit import audio, vad
+from voicekit.audio import Samples
+
+RATE, FRAME = vad.RATE, vad.FRAME
+
+
+def at_16_khz(name: str) -> Samples:
+    return np.asarray(np.rint(soxr.resample(audio.clips()[name].samples.astype(float), audio.RATE, RATE)), np.int16)
+
+
+def full_scale(samples: np.ndarray) -> vad.Floats:
+    return np.asarray(samples / 32768, dtype=np.float32)
+
+
+def pink(count: int, level: float, seed: int = 1) -> np.ndarray:
+    """Noise with equal power in every octave above 20 Hz; `level` is its root mean square."""
+    random = np.random.default_rng(seed)
+    hz = np.fft.rfftfreq(count, 1 / RATE)
+    noise = np.fft.irfft((random.normal(size=len(hz)) + 1j * random.normal(size=len(hz))) / np.sqrt(np.maximum(hz, 20)))
+    return level * noise[:count] / np.std(noise)
+
+
+def probabilities(detector: vad.Detector, samples: Samples) -> np.ndarray:
+    size = detector.frame
+    return np.array([detector.probability(samples[i : i + size]) for i in range(0, len(samples) - size + 1, size)])
+
+
+# What the original computes for 32 ms of silence, the clip yes_please and silence again (onnxruntime 1.32).
+ORIGINAL = [
+    *(0.002, 0.077, 0.525, 0.872, 0.989, 0.999, 1.0, 1.0, 1.0, 1.0, 0.997, 0.998, 0.995, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0),
+    *(1.0, 1.0, 1.0, 1.0, 1.0, 0.996, 0.994, 0.999, 0.999, 0.998, 0.999, 0.998, 0.953, 0.245, 0.052, 0.02, 0.011, 0.01),
+]
+
+
+def test_the_network_computes_what_the_original_computes() -> None:
+    sound = full_scale(np.concatenate([np.zeros(FRAME), at_16_khz("yes_please"), np.zeros(4096)]))
+    network = vad.Network()
+    computed = [network.probability(sound[i * FRAME : (i + 1) * FRAME]) for i in range(len(ORIGINAL))]
+    assert computed == pytest.approx(ORIGINAL, abs=0.02)
+
+
+def test_forgetting_starts_a_new_stream() -> None:
+    sound = full_scale(at_16_khz("yes")[:FRAME])
+    network = vad.Network()
+    first = network.probability(sound)
+    assert network.probability(sound) != first
+    network.forget()
+    assert network.probability(sound) == first
+
+
+@pytest.mark.parametrize("level", [0, 10, 100, 1000])
+def test_it_does_not_hear_speech_in_a_minute_of_noise(level: int) -> None:
+    noise = np.rint(pink(60 * RATE, level)).astype(np.int16)
+    assert np.max(probabilities(vad.SpeechDetector(), noise)) < 0.5
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, samples: Samples) -> float:
+    """The share of the frames that the network was asked about."""
+    calls = 0
+    original = vad.Network.probability
+
+    def counted(network: vad.Network, sound: vad.Floats) -> float:
+        nonlocal calls
+        calls += 1
+        return original(network, sound)
+
+    monkeypatch.setattr(vad.Network, "probability", counted)
+    frames = len(probabilities(vad.SpeechDetector(), samples))
+    return calls / frames
+
+
+@pytest.mark.parametrize("level", [0, 20, 300])
+def test_the_network_sleeps_while_nobody_speaks(monkeypatch: pytest.MonkeyPatch, level: int) -> None:
+    """A fifth of this stream is speech; the network costs twenty times as much as looking at the level."""
+    line = pink(30 * RATE, level)
+    for second, name in ((5, "stock"), (15, "opening_hours"), (22, "weather_landmark")):
+        clip = at_16_khz(name)
+        line[second * RATE : second * RATE + len(clip)] += clip
+    samples = np.rint(line).astype(np.int16)
+    assert 0.15 < asked(monkeypatch, samples) < 0.3
+
+
+def test_sleeping_changes_nothing_that_matters() -> None:
+    """Speech after a long silence is found in the same frame as by a network that never slept."""
+    for level in (0, 60):
+        line = pink(6 * RATE, level)
+        clip = at_16_khz("never_mind")
+        line[4 * RATE : 4 * RATE + len(clip)] += clip
+        samples = np.rint(line).astype(np.int16)
+        network = vad.Network()
+        awake = np.array(
+            [network.probability(full_scale(samples[i : i + FRAME])) for i in range(0, 6 * RATE - FRAME, FRAME)]
+        )
+        found = probabilities(vad.SpeechDetector(), samples)[: len(awake)]
+        assert np.argmax(found > 0.5) == pytest.approx(np.argmax(awake > 0.5), abs=1)
+        assert np.sum(found > 0.5) == pytest.approx(np.sum(awake > 0.5), abs=2)
+
+
+def in_noise(name: str, db: float) -> tuple[Samples, float, float]:
+    """A clip after a second of noise that is `db` below it; and where it begins and ends, in seconds."""
+    clip = at_16_khz(name)
+    line = pink(3 * RATE + len(clip), float(np.std(clip.astype(float))) * 10 ** (-db / 20))
+    line[RATE : RATE + len(clip)] += clip
+    return np.clip(np.rint(line), -32768, 32767).astype(np.int16), 1.0, 1.0 + len(clip) / RATE
+
+
+@pytest.mark.parametrize("db", [40, 10, 5])
+def test_the_speech_detector_is_good_in_noise(db: float) -> None:
+    for name in ("yes", "no_de", "order_status", "mm_hm", "order_status_de"):
+        samples, begin, end = in_noise(name, db)
+        speech = np.flatnonzero(probabilities(vad.SpeechDetector(), samples) > 0.5) * FRAME / RATE
+        assert begin - 0.05 < speech[0] < begin + 0.3, name
+        assert end - 0.3 < speech[-1] < end + 0.3, name
+        assert np.max(np.diff(speech)) < 0.5, name
+
+
+def test_the_energy_detector_is_good_without_noise_and_bad_in_it() -> None:
+    quiet, begin, end = in_noise("order_status", 60)
+    speech = np.flatnonzero(probabilities(vad.EnergyDetector(), quiet) > 0.5) * FRAME / RATE
+    assert begin - 0.05 < speech[0] < begin + 0.1
+    assert end - 0.2 < speech[-1] < end + 0.1
+    noisy, begin, end = in_noise("order_status", 5)
+    loud = np.flatnonzero(probabilities(vad.EnergyDetector(), noisy) > 0.5) * FRAME / RATE
+    assert np.max(np.diff(loud)) > 0.5  # one sentence, heard as two

@@ -1,0 +1,66 @@
+"""What an utterance is taken to mean: the words, the intent and its slots. Known sentences only; nothing is guessed.
+
+Shared by the simulated models (which hear) and by the offline backend of client delegation (which reads): two sides
+that meet on the socket only, and have to agree on what "make that Thursday" means.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+from voicekit.audio import clips
+from voicekit.models import data_path
+
+# What a voice answers from its instructions or from what has been said, without a tool and without a backend.
+SMALL_TALK = {
+    "opening_hours", "return_policy", "thanks", "still_there", "hold_on", "human", "never_mind", "repeat",
+    "backchannel", "stop_talking",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Utterance:
+    """What was made of one turn of the caller. If it was not understood, transcript, intent and slots are empty."""
+
+    transcript: str = ""
+    intent: str = ""
+    slots: dict[str, Any] = field(default_factory=dict)
+    language: str = "en"
+    clip: str = ""  # the clip that was recognised; "" if none was
+    understood: bool = False
+    seconds: float = 0.0  # length of the speech, without the silence around it
+
+    @property
+    def intents(self) -> tuple[str, ...]:
+        return tuple(self.intent.split("+")) if self.intent else ()
+
+
+def understand(text: str, language: str) -> Utterance | None:
+    """Typed text as an utterance: understood when it is the transcript of a known clip. None for no words at all."""
+    wanted = _plain(text)
+    for clip in clips().values():
+        if clip.language == language and _plain(clip.transcript) == wanted and clip.intent:
+            return Utterance(text, clip.intent, clip.slots, clip.language, clip.name, True, 0.0)
+    return Utterance(text, "", {}, language, "", False, 0.0) if wanted else None
+
+
+def work_in(utterance: Utterance) -> Utterance | None:
+    """The part of an understood utterance that is no small talk: what a backend is for. None if there is none."""
+    intents = [intent for intent in utterance.intents if intent not in SMALL_TALK]
+    return replace(utterance, intent="+".join(intents)) if intents else None
+
+
+@cache
+def sentences(language: str) -> dict[str, str]:
+    """data/sentences.csv for a language; English fills the gaps."""
+    with data_path("sentences.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return {row["key"]: row["text"] for lang in ("en", language) for row in rows if row["language"] == lang}
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^\w]+", " ", text).strip().lower()

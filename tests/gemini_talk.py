@@ -95,6 +95,10 @@ class ScriptedEars:
     def speaking(self) -> bool:
         return self._code > 0 and self.automatic
 
+    @property
+    def spoken_ms(self) -> float:
+        return 1000.0 if self.speaking else 0.0  # whatever is said interrupts; what does not is tested elsewhere
+
     def feed(self, pcm: bytes) -> list[Started | Ended]:
         step = len(pcm) / 2 / self.rate * 1000
         self.fed_ms += step

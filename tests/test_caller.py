@@ -179,6 +179,7 @@ def test_agent_done_waits_for_an_answer_not_for_the_end_of_what_was_interrupted(
     def prepare(held: Talk) -> None:
         held.say(2.0, "item_1", 10.0)
         held.at(3.3, held.speaker.flush)  # "b" is said from 3.0 to 3.5 and interrupts
+        held.at(4.0, lambda: held.journal.add("session", "speech_stopped"))
         held.say(4.5, "item_2", 1.0)
 
     lines = [Line("a", at=0.5), Line("b", at=3.0), Line("c", after="agent_done", seconds=0.5)]
@@ -226,7 +227,7 @@ def test_words_heard_before_the_line_before_are_no_cue(clips: dict[str, Clip]) -
 
 
 def test_nothing_begins_after_hanging_up(clips: dict[str, Clip]) -> None:
-    held = talk([Line("a", at=1.005)], clips, seconds=1.0, frame_ms=100)
+    held = talk([Line("a", at=1.05)], clips, seconds=1.01, frame_ms=100)
     assert held.starts == []
 
 

@@ -84,6 +84,22 @@ def test_the_recording_says_what_the_journal_says(offset: float) -> None:
     assert audio_check(events, np.zeros_like(stereo))["talk_over"] == pytest.approx(1000 * both)
 
 
+def test_a_pause_between_two_items_is_a_pause_inside_speech() -> None:
+    async def main() -> Held:
+        now = asyncio.get_running_loop().time
+        journal = Journal(now)
+        speaker = Speaker(journal, now)
+        for item, at in (("a", 1.0), ("b", 1.6), ("c", 2.4)):  # gaps of 0.1 and 0.3 s
+            await asyncio.sleep(at - now())
+            speaker.play(item, to_pcm(sound(0.5)))
+            speaker.finish(item)
+        await asyncio.sleep(1.0)
+        return journal.events, mix([], speaker.recorded)
+
+    events, stereo = run_blocking(main)
+    assert journal_intervals(events)[1] == audio_intervals(stereo)[1] == [(1.0, 2.1), (2.4, 2.9)]
+
+
 @pytest.mark.parametrize("noise_db", [-60.0, -50.0, -42.0])
 def test_noise_on_the_line_moves_the_second_measurement_by_less_than_20_ms(noise_db: float) -> None:
     assert max(audio_check(*conversation(noise_db)).values()) <= 20.0

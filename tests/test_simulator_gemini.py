@@ -236,6 +236,19 @@ def test_a_blocking_turn_spans_its_call() -> None:
     assert len(log.content("turn_complete")) == 1
 
 
+def test_a_blocking_turn_of_a_native_audio_model_ends_with_its_call() -> None:
+    """So google-adk expects it: it runs the tools of these models when the turn is complete."""
+    log = converse(NATIVE, [(1.0, ORDER, 1.0)], seconds=14, behavior="BLOCKING", tool=at(8.0))
+    turn = ["generationComplete", "turnComplete"]
+    assert log.order()[1:] == ["toolCall", *turn, "modelTurn", *turn]
+    assert log.calls()[0][0] == log.content("turn_complete")[0]
+    assert log.said() == [ANSWER]
+    log = converse(NATIVE, [(1.0, ORDER, 1.0)], seconds=14, behavior="BLOCKING", config=PREAMBLES, tool=at(8.0))
+    assert log.order()[1:] == ["modelTurn", "toolCall", *turn, "modelTurn", *turn]
+    (start, words) = log.turns()[0]
+    assert near(log.content("turn_complete")[0] - start, spoken_seconds(words), 0.01)  # once it has been heard
+
+
 def test_case_05_nothing_is_said_until_a_blocking_call_is_answered() -> None:
     log = converse(LEGACY, [(1.0, ORDER, 1.0), (6.0, HOURS, 1.0), (12.0, NEWS, 1.0)], seconds=20)
     assert [call.id for _, call in log.calls()] == ["call_0001"] and log.turns() == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -268,7 +269,7 @@ def test_a_call_from_beginning_to_end_with_real_ears_and_a_real_voice() -> None:
             async with client.aio.live.connect(model=NATIVE, config=config) as session:
                 speaking = asyncio.ensure_future(speak(session))
                 heard, said, spoken = [], "", b""
-                async for message in session.receive():
+                async for message in both_turns(session):
                     spoken += message.data or b""
                     content = message.server_content
                     if content and content.input_transcription:
@@ -283,6 +284,12 @@ def test_a_call_from_beginning_to_end_with_real_ears_and_a_real_voice() -> None:
                         )
                 await speaking
                 return heard, said, spoken
+
+    async def both_turns(session: Any) -> AsyncIterator[types.LiveServerMessage]:
+        """The one that ends with the call, and the one of the answer; `receive` stops after each."""
+        for _ in range(2):
+            async for message in session.receive():
+                yield message
 
     async def speak(session: Any) -> None:
         for piece in framed(sound + bytes(2 * 16_000 * 2), 0.1, 16_000):

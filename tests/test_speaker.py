@@ -249,6 +249,7 @@ def test_transcript_is_split_where_the_sound_was_cut() -> None:
         ([(0, "One two three.")], "One "),  # all before
         ([(300, "One two three.")], "One "),  # all after
         ([(100, "One "), (200, "two "), (300, "three"), (300, ".")], "One "),
+        ([(0, "One "), (100, "two "), (200, "three"), (300, ".")], "One "),
     ],
 )
 def test_words_are_found_however_text_and_audio_are_interleaved(pieces: list[tuple[int, str]], heard: str) -> None:

@@ -130,3 +130,12 @@ def test_the_energy_detector_is_good_without_noise_and_bad_in_it() -> None:
     noisy, begin, end = in_noise("order_status", 5)
     loud = np.flatnonzero(probabilities(vad.EnergyDetector(), noisy) > 0.5) * FRAME / RATE
     assert np.max(np.diff(loud)) > 0.5  # one sentence, heard as two
+
+
+def test_what_was_said_before_a_silence_does_not_matter() -> None:
+    clip = at_16_khz("stock")
+    clip = np.pad(clip, (0, -len(clip) % FRAME))
+    pause = np.zeros(50 * FRAME, np.int16)
+    heard = probabilities(vad.SpeechDetector(), np.concatenate([pause, clip, pause, clip]))
+    assert np.array_equal(heard[50 : 50 + len(clip) // FRAME], heard[-len(clip) // FRAME :])
+    assert np.max(heard) > 0.9

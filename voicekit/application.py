@@ -11,12 +11,15 @@ import os
 import platform
 import random
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
+from urllib.parse import urlsplit
 
 from voicekit import audio, metrics, recording
 from voicekit.backend import ToolBackend
 from voicekit.caller import Caller
 from voicekit.conversation import Conversation
+from voicekit.delegation import Backend, Desk
+from voicekit.delegation_backends import Responses, Rules
 from voicekit.dispatcher import Dispatcher
 from voicekit.experiment import Plan
 from voicekit.instructions import instructions
@@ -25,13 +28,23 @@ from voicekit.ledger import Ledger
 from voicekit.models import provider
 from voicekit.runs import Run
 from voicekit.sessions import open_session
-from voicekit.sessions.base import Endpoint, NotSupported, RealtimeSession, SessionConfig, SessionError
+from voicekit.sessions.base import DelegatingSession, Endpoint, RealtimeSession, SessionConfig, SessionError
 from voicekit.simulator import Settings, Simulator
 from voicekit.speaker import Speaker
 from voicekit.tools import Tool
 from voicekit.world import World
 
-KEYS = {"openai-realtime": ("OPENAI_API_KEY",), "gemini-live": ("GEMINI_API_KEY", "GOOGLE_API_KEY")}
+KEYS = {
+    "openai-realtime": ("OPENAI_API_KEY",),
+    "gpt-live": ("OPENAI_API_KEY",),
+    "gemini-live": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+}
+# The variable that leads an SDK elsewhere (to `voicekit simulator`, for instance), and where the vendor's service is.
+ADDRESSES = {
+    "openai-realtime": ("OPENAI_BASE_URL", "openai.com"),
+    "gpt-live": ("OPENAI_BASE_URL", "openai.com"),
+    "gemini-live": ("GOOGLE_GEMINI_BASE_URL", "googleapis.com"),
+}
 # Nothing is owed and nobody speaks for this long: the conversation is over.
 ENDING_SECONDS = 1.0
 
@@ -69,11 +82,7 @@ async def converse(plan: Plan) -> Run:
 async def _service(plan: Plan) -> AsyncIterator[Endpoint]:
     """Where the session goes: the vendor, or a simulator that lives as long as the run."""
     if plan.target == "live":
-        names = KEYS[provider(plan.model)]
-        key = next((os.environ[name] for name in names if os.environ.get(name)), "")
-        if not key:
-            raise ValueError(f"{plan.model} live needs a key: set {' or '.join(names)} in the environment")
-        yield Endpoint(api_key=key)
+        yield live_endpoint(plan.model)
         return
     settings = Settings(seed=plan.seed, claims=plan.claims, faults=plan.faults, language=plan.language)
     async with Simulator(settings) as simulator:
@@ -82,6 +91,23 @@ async def _service(plan: Plan) -> AsyncIterator[Endpoint]:
             yield Endpoint(api_key="simulated", base_url=url, tls=simulator.client_tls)
         else:
             yield Endpoint(api_key="simulated", base_url=f"{simulator.url}/v1")
+
+
+def live_endpoint(model: str) -> Endpoint:
+    """The vendor's own address, with the key from the environment.
+
+    Raises ValueError without a key, and when a variable would lead the SDK elsewhere: such a run would not be live.
+    """
+    variable, home = ADDRESSES[provider(model)]
+    address = os.environ.get(variable, "").strip()
+    host = urlsplit(address).hostname or address
+    if address and host != home and not host.endswith(f".{home}"):
+        raise ValueError(f"{variable} leads to {host}, so {model} would not be live; unset {variable}")
+    names = KEYS[provider(model)]
+    key = next((os.environ[name] for name in names if os.environ.get(name)), "")
+    if not key:
+        raise ValueError(f"{model} live needs a key: set {' or '.join(names)} in the environment")
+    return Endpoint(api_key=key)
 
 
 class _Talk:
@@ -94,13 +120,19 @@ class _Talk:
         self.journal = journal
         self.now = now
         self.tools = _tools(plan)
-        session = open_session(_config(plan, self.tools), endpoint, tap=journal.add_wire)
+        config = _config(plan, self.tools)
+        session = open_session(config, endpoint, tap=journal.add_wire)
         self.session: RealtimeSession = session
+        self.endpoint = endpoint
         self.speaker = Speaker(journal, now)
         self.conversation = Conversation(session, self.speaker, journal, now)
         notify = functools.partial(journal.add, "tool")
         backend = ToolBackend(self.tools, ledger, random.Random(f"{plan.seed}/tools"), now=now, notify=notify)
         self.dispatcher = Dispatcher(self.conversation, backend, plan.policy, journal, now, plan.model)
+        self.desk: Desk | None = None
+        if session.capabilities.delegates:
+            worker = plan.backend or _backend(plan, config, endpoint)
+            self.desk = Desk(cast(DelegatingSession, session), self.dispatcher, worker, journal, now)
         self.caller = Caller(
             plan.scenario.lines,
             audio.clips(),
@@ -118,7 +150,8 @@ class _Talk:
     @property
     def busy(self) -> bool:
         """Whether the caller may still expect something: an answer, a result, the rest of a sentence."""
-        return self.dispatcher.busy or not self.conversation.quiet or self._reply_is_due
+        works = self.desk is not None and self.desk.busy
+        return works or self.dispatcher.busy or not self.conversation.quiet or self._reply_is_due
 
     @property
     def _reply_is_due(self) -> bool:
@@ -144,6 +177,7 @@ class _Talk:
         talking = asyncio.create_task(self.caller.run(), name="caller")
         ending = asyncio.create_task(self._wait_for_the_end(), name="end of the conversation")
         tasks = {reading, talking, ending}
+        listening = [asyncio.create_task(self._supervise(), name="supervisor")] if self.plan.supervisor else []
         try:
             done, _ = await asyncio.wait(tasks, timeout=self.plan.max_seconds, return_when=asyncio.FIRST_COMPLETED)
             if not done:
@@ -151,13 +185,19 @@ class _Talk:
                 self.journal.add("session", "problem", text=text, code="max_seconds", recoverable=False)
             if talking in done and isinstance(talking.exception(), SessionError):
                 await asyncio.wait({reading}, timeout=1.0)  # the reader knows why
+            if reading in done and self.desk is not None:
+                self.conversation.working.clear()
+                await self.desk.settle()  # the provider hung up: what was being worked on is not thrown away
+                await self.dispatcher.settle()
         finally:
             self.caller.stop()
             await self.dispatcher.close()
+            if self.desk is not None:
+                await self.desk.close()
             await self.session.close()
-            for task in tasks:
+            for task in [*tasks, *listening]:
                 task.cancel()
-            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+            outcomes = await asyncio.gather(*tasks, *listening, return_exceptions=True)
         for outcome in [*outcomes, self.dispatcher.failure]:
             if isinstance(outcome, Exception) and not isinstance(outcome, SessionError):
                 raise outcome
@@ -166,6 +206,17 @@ class _Talk:
         async for event in self.session:
             await self.conversation.on(event)
             await self.dispatcher.on(event)
+            if self.desk is not None:
+                await self.desk.on(event)
+
+    async def _supervise(self) -> None:
+        """A second socket that listens along, where the provider has one."""
+        from voicekit.sessions.gpt_live_sideband import Sideband
+
+        assert self.plan.supervisor is not None
+        async with Sideband(self.endpoint, cast(DelegatingSession, self.session).session_id) as sideband:
+            async for frame in sideband:
+                self.plan.supervisor({"t": round(self.now(), 6), **frame})
 
     async def _wait_for_the_end(self) -> None:
         """The caller has said everything, nothing is owed, and it stays so for a moment."""
@@ -197,7 +248,17 @@ def _config(plan: Plan, tools: list[Tool]) -> SessionConfig:
             for tool in tools
         ),
         language=plan.language,
+        delegation=plan.delegation or "client",
     )
+
+
+def _backend(plan: Plan, config: SessionConfig, endpoint: Endpoint) -> Backend:
+    """Who does delegated work when the reader gave nobody: a text model with a live key, rules without one."""
+    if plan.target != "live":
+        return Rules(plan.language)
+    from openai import AsyncOpenAI
+
+    return Responses(AsyncOpenAI(api_key=endpoint.api_key), config.backend_model, config.instructions)
 
 
 def _finish(plan: Plan, talk: _Talk, calls: list[dict[str, Any]], started: str) -> Run:
@@ -223,4 +284,5 @@ def _meta(plan: Plan, started: str) -> dict[str, Any]:
         "versions": {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in packages}},
         "started": started,
         "provenance": "live" if plan.target == "live" else "simulated",
+        **({"delegation": plan.delegation} if plan.delegation else {}),
     }

@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.textpath import text_to_path
 from matplotlib.ticker import MaxNLocator
+from PIL import Image
 
 BLUE, GREEN, ORANGE, RED, PURPLE = "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7"
 DARK, GREY, SILENT = "#222222", "#666666", "#E6E6E6"
@@ -32,12 +33,15 @@ LEGEND = (
 
 
 class Picture(Figure):
-    """A figure that a notebook shows by itself, once and always with the same bytes."""
+    """A figure that a notebook shows by itself, once and always with the same bytes; few colours keep it small."""
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()
-        self.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
-        return buffer.getvalue()
+        self.savefig(buffer, format="png", dpi=110)
+        image, small = Image.open(buffer).convert("RGB"), io.BytesIO()
+        image = image.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        image.save(small, format="png", optimize=True)
+        return small.getvalue()
 
 
 class Canvas:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 CORE = (
     ("order_status", "gemini-3.1-flash-live-preview"),
@@ -20,37 +22,50 @@ CORE = (
     ("order_status_chatty", "gemini-3.8-live"),
 )
 CORE_METRICS = ("response_latency", "dead_air_longest", "time_to_result", "talk_over", "unanswered_calls")
+# What has an option of its own, and what cannot be written on a command line.
+OPTIONS = ("scenario", "model", "target", "clock", "seed")
+FROM_PYTHON = ("policy", "tools", "guardrails", "revision_key", "backend", "supervisor")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    if options.command is None:
-        parser.print_help()
-        return 2
+    try:
+        options = _parser().parse_args(arguments)
+    except ValueError as error:
+        return _fail(error, 2)
+    except SystemExit as end:  # after --help
+        return int(end.code or 0)
     try:
         return int(options.call(options) or 0)
-    except (ValueError, OSError) as error:
-        _say(f"voicekit: {_one_line(error)}")
-        return 2
+    except BrokenPipeError:  # `voicekit list | head`: the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
-        _say("voicekit: interrupted")
-        return 1
+        return _fail("interrupted", 1)
+    except ValueError as error:
+        if options.debug:
+            raise
+        return _fail(error, 2)
     except Exception as error:  # noqa: BLE001 - whatever it is, the user gets one line, not a traceback
         if options.debug:
             raise
-        _say(f"voicekit: {type(error).__name__}: {_one_line(error)} (--debug shows where)")
-        return 1
+        return _fail(f"{type(error).__name__}: {error} (voicekit --debug {options.command} … shows where)", 1)
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, with its errors as ValueErrors: one line instead of the usage and a line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message}; `{self.prog} --help` shows what there is")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="voicekit", description=__doc__.split("\n")[0])
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an unexpected error")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    parser = _Parser(prog="voicekit", description=(__doc__ or "").split("\n")[0], allow_abbrev=False)
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
 
     def command(name: str, call: Any, about: str) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=about, description=about)
+        sub = commands.add_parser(name, help=about, description=about, allow_abbrev=False)
         sub.set_defaults(call=call)
         return sub
 
@@ -62,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("scenario")
     run.add_argument("--model", required=True)
     run.add_argument("--target", default="simulator", help="simulator, live or replay")
-    run.add_argument("--clock", default=None, help="virtual or real (default: virtual; real for live)")
+    run.add_argument("--clock", default=None, choices=("virtual", "real"), help="default: virtual; real for live")
     run.add_argument("--seed", type=int, default=0)
     run.add_argument("--set", action="append", default=[], metavar="K=V", help="any setting or policy field")
     run.add_argument("--json", action="store_true", help="print run, metrics and calls as one JSON object")
@@ -71,10 +86,12 @@ def _parser() -> argparse.ArgumentParser:
     command("list", _list, "scenarios, models and clips")
 
     simulator = command("simulator", _simulator, "serve the simulated providers to any stock client")
-    simulator.add_argument("--port", type=int, default=8765, help="one port for everything (default: %(default)s)")
+    simulator.add_argument("--port", type=int, default=8765, help="default: %(default)s; 0 takes a free one")
     simulator.add_argument("--tls-port", type=int, default=None, help="a second port, for clients that want two")
     simulator.add_argument("--seed", type=int, default=0)
-    simulator.add_argument("--set", action="append", default=[], metavar="K=V", help="claims.NAME=VALUE, faults.NAME=VALUE")
+    simulator.add_argument(
+        "--set", action="append", default=[], metavar="K=V", help="language=de, claims.NAME=VALUE, faults.NAME=VALUE"
+    )
 
     probe = command("probe", _probe, "find out by conversation what a model does while a tool runs")
     probe.add_argument("model")
@@ -82,10 +99,10 @@ def _parser() -> argparse.ArgumentParser:
 
     report = command("report", _report, "one table of the runs saved below a folder")
     report.add_argument("folder", type=Path)
-    report.add_argument("--json", action="store_true")
+    report.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
 
     doctor = command("doctor", _doctor, "check versions, keys, ports, audio and write access")
-    doctor.add_argument("--out", type=Path, default=Path("voicekit-out"))
+    doctor.add_argument("--out", type=Path, default=Path("voicekit-out"), help="the folder runs are to be saved in")
 
     command("workshop", _workshop, "open the notebooks in JupyterLab")
     return parser
@@ -99,20 +116,19 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for pair in pairs:
         key, separator, text = pair.partition("=")
-        if not separator or not key:
-            raise ValueError(f"--set takes NAME=VALUE, not {pair!r}")
+        outer, dot, inner = key.partition(".")
+        if not separator or not outer or bool(dot) != bool(inner):
+            raise ValueError(f"--set takes NAME=VALUE or NAME.ENTRY=VALUE, not {pair!r}")
         try:
             value = json.loads(text)
         except ValueError:
-            value = text
-        outer, dot, inner = key.partition(".")
-        if dot:
-            settings.setdefault(outer, {})[inner] = value
-        else:
+            value = None if text == "None" else text
+        if not dot:
             settings[key] = value
-    for name in ("behavior",):
-        if settings.get(name) in ("none", "None", ""):
-            settings[name] = None
+        elif isinstance(settings.setdefault(outer, {}), dict):
+            settings[outer][inner] = value
+        else:
+            raise ValueError(f"--set {pair}: {outer} has a value already; set the one or the other")
     if isinstance(settings.get("without_asking"), (list, str)):
         names = settings["without_asking"]
         settings["without_asking"] = frozenset(names.split(",") if isinstance(names, str) else names)
@@ -120,23 +136,26 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from voicekit.experiment import run
+    from voicekit.experiment import Plan, run_plan
 
     settings = parse_settings(options.set)
+    for name in settings:
+        if name in OPTIONS:
+            raise ValueError(f"{name} has an option of its own, not --set: see `voicekit run --help`")
+        if name in FROM_PYTHON:
+            raise ValueError(f"{name} takes Python objects; set it in a program or notebook: vk.run(…, {name}=…)")
     if options.out is not None:
-        _writable(options.out)
-    result = run(
-        options.scenario,
-        model=options.model,
-        target=options.target,
-        clock=options.clock,
-        seed=options.seed,
-        **settings,
-    )
+        check_folder(options.out)
+    choices = {"model": options.model, "target": options.target, "clock": options.clock, "seed": options.seed}
+    try:
+        plan = Plan.of(options.scenario, **choices, **settings)
+    except (TypeError, AttributeError) as error:  # a number where a name belongs, a name where a mapping belongs
+        raise ValueError(f"--set {' '.join(options.set)}: a value of the wrong kind ({error})") from None
+    result = run_plan(plan)
     if options.out is not None:
         result.save(options.out)
     if options.json:
-        print(json.dumps(result.to_json(), ensure_ascii=False))
+        _print_json(result.to_json())
     else:
         print(result.title)
         for name, value in result.values.items():
@@ -145,8 +164,7 @@ def _run(options: argparse.Namespace) -> int:
         if options.out is not None:
             print(f"saved in {options.out}")
     if result.problem:
-        _say(f"voicekit: the run failed: {result.problem}")
-        return 1
+        return _fail(f"the run failed: {result.problem}", 1)
     return 0
 
 
@@ -155,7 +173,8 @@ def _demo(options: argparse.Namespace) -> int:
     from voicekit.progress import progress
 
     out: Path = options.out
-    _writable(out)
+    for scenario, model in CORE:
+        check_folder(out / f"{scenario}--{model}")
     runs = []
     for scenario, model in progress(CORE, "conversations"):
         result = run(scenario, model=model)
@@ -165,14 +184,15 @@ def _demo(options: argparse.Namespace) -> int:
     table = compare(*runs)
     table.to_csv(out / "table.csv", index=False)
     if options.json:
-        print(json.dumps({"runs": [each.to_json() for each in runs]}, ensure_ascii=False))
-        return 0
-    shown = table[["scenario", "model", *CORE_METRICS]]
-    print("Seconds, measured on simulated models (six-second tool):\n")
-    print(shown.to_string(index=False, float_format=lambda value: f"{value:.2f}"))
-    print(f"\nPictures (timeline.png) and what the caller heard (heard.flac): {out}")
-    print("Next: `voicekit workshop` opens the lessons; `voicekit run order_status --model gpt-realtime` runs one alone.")
-    return 0
+        _print_json({"runs": [each.to_json() for each in runs]})
+    else:
+        shown = table[["scenario", "model", *CORE_METRICS]]
+        print("Seconds, measured on simulated models (six-second tool):\n")
+        print(shown.to_string(index=False, float_format=lambda value: f"{value:.2f}"))
+        print(f"\nPictures (timeline.png) and what the caller heard (heard.flac): {out}")
+        print("Next: `voicekit workshop` opens the lessons; `voicekit run order_status --model gpt-realtime` runs one.")
+    problems = [f"{each.title}: {each.problem}" for each in runs if each.problem]
+    return _fail(problems[0], 1) if problems else 0
 
 
 def _list(_options: argparse.Namespace) -> int:
@@ -194,7 +214,10 @@ def _list(_options: argparse.Namespace) -> int:
 def _simulator(options: argparse.Namespace) -> int:
     from voicekit import serve
 
-    return serve.forever(options.port, options.tls_port, seed=options.seed, **parse_settings(options.set))
+    settings = {"claims": {}, "faults": {}, "language": "en", **parse_settings(options.set)}
+    if unknown := sorted(set(settings) - {"claims", "faults", "language"}):
+        raise ValueError(f"--set {unknown[0]}: the simulator takes language, claims.NAME and faults.NAME")
+    return serve.forever(options.port, options.tls_port, seed=options.seed, **settings)
 
 
 def _probe(options: argparse.Namespace) -> int:
@@ -214,7 +237,7 @@ def _report(options: argparse.Namespace) -> int:
         raise ValueError(f"no saved run below {options.folder}; save one with `voicekit run … --out {options.folder}/name`")
     runs = [Run.load(folder) for folder in folders]
     if options.json:
-        print(json.dumps({"runs": [each.to_json() for each in runs]}, ensure_ascii=False))
+        _print_json({"runs": [each.to_json() for each in runs]})
     else:
         print(compare(*runs).T.to_string(header=False))
     return 0
@@ -225,7 +248,7 @@ def _doctor(options: argparse.Namespace) -> int:
 
     failed = 0
     for name, mend, text in checks(options.out):
-        print(f"{'ok  ' if not mend else 'MEND'} {name:12} {text}{f' -> {mend}' if mend else ''}")
+        print(f"{'MEND' if mend else 'ok  '} {name:22} {text}{f' -> {mend}' if mend else ''}")
         failed += bool(mend)
     return 1 if failed else 0
 
@@ -236,25 +259,40 @@ def _workshop(_options: argparse.Namespace) -> int:
     return open_workshop()
 
 
-def _writable(folder: Path) -> None:
-    """Find out before the work whether its result can be kept. Raises ValueError."""
+def check_folder(folder: Path) -> None:
+    """Find out before the work whether a run can be saved as `folder`.
+
+    Raises ValueError when it cannot be written, or holds something else: saving replaces the whole folder.
+    """
     existing = next(path for path in [folder, *folder.absolute().parents] if path.exists())
     if not existing.is_dir():
         raise ValueError(f"{existing} is a file, not a folder; choose another --out")
-    probe = existing / ".voicekit-probe"
+    if existing == folder and any(folder.iterdir()) and not (folder / "run.json").is_file():
+        raise ValueError(f"{folder} holds other files than a saved run; choose a new folder with --out")
+    trial = existing / f".voicekit-{os.getpid()}"
     try:
-        probe.touch()
-        probe.unlink()
+        trial.touch()
+        trial.unlink()
     except OSError as error:
         raise ValueError(f"cannot write to {existing} ({error.strerror}); choose another --out") from None
 
 
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())
+def _print_json(value: dict[str, Any]) -> None:
+    print(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False))
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr)
+def _plain(value: Any) -> Any:
+    """JSON has no word for what is not a number."""
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _fail(error: object, code: int) -> int:
+    print(f"voicekit: {' '.join(str(error).split())}", file=sys.stderr)
+    return code
 
 
 if __name__ == "__main__":

@@ -12,8 +12,24 @@ from collections.abc import Callable
 from voicekit.clock import wait_for
 from voicekit.journal import Journal
 from voicekit.sessions.base import (
-    Audio, Event, GoAway, Heard, Interrupted, NotSupported, Problem, RealtimeSession, Said, SessionError, SpeechStarted,
-    SpeechStopped, TurnDone, TurnStarted, Usage,
+    Appended,
+    Audio,
+    Delegation,
+    Event,
+    GoAway,
+    Heard,
+    Interrupted,
+    NotSupported,
+    Problem,
+    RealtimeSession,
+    Said,
+    SessionError,
+    SpeechStarted,
+    SpeechStopped,
+    TurnDone,
+    TurnStarted,
+    Usage,
+    Work,
 )  # fmt: skip
 from voicekit.speaker import Speaker
 
@@ -28,6 +44,7 @@ class Conversation:
 
     caller_speaking    the provider hears the caller
     turn               id of the turn the model is generating, or None
+    working            responses of a delegated backend that are under way
     caller_turns       utterances the provider has heard so far
     started            call ids the latest turn was asked to speak about
     quiet_since        since when nobody has spoken or generated (0 before)
@@ -40,12 +57,14 @@ class Conversation:
         self.now = now
         self.caller_speaking = False
         self.turn: str | None = None
+        self.working: set[str] = set()
         self.caller_turns = 0
         self.started: tuple[str, ...] = ()
         self.quiet_since = 0.0
         self._was_quiet = True
         self.collisions = 0
         self.last_understood = ""
+        self._last_heard: str | None = None
         self.problem: Problem | None = None
         self._turn_expected_until = 0.0
         self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
@@ -104,7 +123,16 @@ class Conversation:
                 if not event.final:
                     return
                 self.last_understood = event.text
+                if not self.session.capabilities.reports_speech and event.item != self._last_heard:
+                    self.caller_turns += 1  # the transcript is the only sign that the caller has spoken
+                self._last_heard = event.item
                 journal.add("session", "understood", item=event.item, text=event.text)
+            case Delegation():
+                journal.add("session", "delegated", item=event.id, target=event.target, offset_ms=event.offset_ms)
+            case Appended():
+                journal.add("session", "appended", item=event.id, channel=event.channel, end_ms=event.end_ms)
+            case Work():
+                self._note_work(event)
             case Interrupted():
                 journal.add("session", "interrupted", item=event.turn)
                 await self._yield_floor()
@@ -136,6 +164,13 @@ class Conversation:
             self.collisions += 1
         if not problem.recoverable:
             self.problem = problem
+
+    def _note_work(self, work: Work) -> None:
+        began = work.status == "in_progress"
+        (self.working.add if began else self.working.discard)(work.response)
+        kind = "work_started" if began else "work_done"
+        about = {"delegation": work.delegation, "status": work.status}
+        self.journal.add("session", kind, item=work.response, text=work.text or None, **about)
 
     async def _yield_floor(self) -> None:
         """Stop being heard at once, then tell the provider what was heard, where it can be told."""

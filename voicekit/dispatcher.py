@@ -26,7 +26,7 @@ from voicekit.journal import Journal
 from voicekit.metrics import words_of
 from voicekit.models import data_path
 from voicekit.policy import Delivery, Policy
-from voicekit.sessions.base import Event, Heard, NotSupported, SessionError, ToolCall, ToolCallCancelled
+from voicekit.sessions.base import Event, Heard, NotSupported, SessionError, ToolCall, ToolCallCancelled, Work
 
 # A conversation that leaves no pause for a result within this many seconds is a problem worth noting.
 SPEECH_WAIT_SECONDS = 60.0
@@ -131,10 +131,18 @@ class Dispatcher:
         elif isinstance(event, ToolCallCancelled):
             for call_id in event.call_ids:
                 self._withdraw(call_id)
+        elif isinstance(event, Work) and event.status != "in_progress":
+            for call_id in self.calls:  # the backend has read what it was given, and says what comes of it
+                self._owed.pop(call_id, None)
         elif isinstance(event, Heard) and event.final and withdraws(event.text):
             for call in self._open_calls():
-                self._outdate(call, f'the caller said "{event.text}"')
+                self.outdate(call, f'the caller said "{event.text}"')
             self.interrupted("the caller withdrew the request")
+
+    async def settle(self) -> None:
+        """The session is gone: let what runs come to its end, so that its answer is not lost."""
+        if tasks := [call.task for call in self.calls.values() if call.task is not None and not call.task.done()]:
+            await asyncio.wait(tasks, timeout=self.policy.tool_timeout)
 
     async def close(self) -> None:
         """The session is over: stop what still runs; a call that cannot be stopped is left to the ledger."""
@@ -151,22 +159,35 @@ class Dispatcher:
         if event.call_id in self.calls:
             self._decide("ignored", event.call_id, "the same call id arrived twice; it runs once")
             return
+        if not self.session.capabilities.delegates:
+            self._owed.clear()  # the model has read what it was given, and goes on from there
+        call = self.enter(event)
+        call.task = asyncio.get_running_loop().create_task(self._handle(call), name=f"call {call.id}")
+        call.task.add_done_callback(lambda _task: self.conversation.wake())
+
+    def enter(self, event: ToolCall, route: str = "") -> Call:
+        """Step 1 for a call from wherever; `route` names a way other than the session's."""
         call = Call(
             event.call_id, event.name, event.arguments, event.turn, self.now(), self.conversation.caller_turns, event.broken
         )
         self.calls[call.id] = call
-        self._owed.clear()  # the model has read what it was given, and goes on from there
         self._note(call, "proposed", text=call.name, arguments=call.arguments_json, turn=call.turn)
-        self.backend.propose(call.id, call.name, call.arguments_json, request=REQUEST, model=self.model)
-        call.task = asyncio.get_running_loop().create_task(self._handle(call), name=f"call {call.id}")
-        call.task.add_done_callback(lambda _task: self.conversation.wake())
+        about = {"request": REQUEST, "model": self.model, "route": route}
+        self.backend.propose(call.id, call.name, call.arguments_json, **about)
+        return call
+
+    async def carry_out(self, call: Call) -> dict[str, Any]:
+        """Steps 2 and 3, the same for every route."""
+        return self._validate(call) or await self._run(call)
 
     async def _handle(self, call: Call) -> None:
+        result: dict[str, Any] = {}
         try:
-            result = self._validate(call) or await self._run(call)
+            result = await self.carry_out(call)
             await self._answer(call, result)
         except (SessionError, NotSupported) as error:
-            self._decide("undelivered", call.id, str(error))
+            text = str(result.get("summary") or error)
+            self.journal.add("decision", "undelivered", call_id=call.id, text=text, why=str(error))
         except TimeoutError as error:
             self._decide("unspoken", call.id, str(error))
         except Exception as error:  # noqa: BLE001 - a fault of the kit: the run is kept, and says so
@@ -212,8 +233,10 @@ class Dispatcher:
         if call.withdrawn:
             self._decide("dropped", call.id, "the provider withdrew the call and expects no answer")
             return
-        result, delivery = self._settle(call, result)
         can = self.session.capabilities
+        if can.delegates:
+            await self._until_backend_rests()
+        result, delivery = self._settle(call, result)
         scheduled = delivery if can.can_schedule and self.behavior == "non_blocking" else None
         call.answered = True
         await self.session.send_result(call.id, result, delivery=scheduled)
@@ -223,11 +246,24 @@ class Dispatcher:
         waits = can.waits_for_result and self.conversation.caller_turns > call.caller_turn
         if delivery == "silent" and not waits:
             return  # a model that waited has the caller's next question to answer all the same
-        if can.implied_reply:
-            self._owed[call.id] = (self.now(), words_of(summary))
-            asyncio.get_running_loop().call_later(PATIENCE_SECONDS + 1e-3, self.conversation.wake)
-        else:
+        if can.delegates:
+            await self._let_backend_go_on(call)
+        elif not can.implied_reply:
             await self._ask_for_speech(call, delivery)
+            return
+        self.owe(call.id, summary)
+
+    def settled(self, call: Call, result: dict[str, Any]) -> tuple[dict[str, Any], Delivery]:
+        """Step 4 for a call that the application made itself: what it is to be told, and when that is to be said."""
+        result, delivery = self._settle(call, result)
+        call.answered = True
+        self._note(call, "answered", text=str(result.get("summary", "")), delivery=delivery, final=True)
+        return result, delivery
+
+    def owe(self, key: str, text: str) -> None:
+        """From now on the caller may expect to hear `text`: until it was spoken, or nobody can expect it any more."""
+        self._owed[key] = (self.now(), words_of(text))
+        asyncio.get_running_loop().call_later(PATIENCE_SECONDS + 1e-3, self.conversation.wake)
 
     def _settle(self, call: Call, result: dict[str, Any]) -> tuple[dict[str, Any], Delivery]:
         """What the model is told, and when it is to say so. An effect that has happened is always told."""
@@ -287,6 +323,19 @@ class Dispatcher:
                 if self.conversation.started == ids:
                     return
 
+    async def _let_backend_go_on(self, call: Call) -> None:
+        """A backend that works beside the conversation waits for its outputs only, not for a pause in the talk."""
+        if any(each.open for each in self.calls.values() if each.turn == call.turn):
+            return  # the last of them lets it go on
+        await self._until_backend_rests()
+        self._decide("respond", call.id, "lets the backend go on")
+        await self.session.respond()
+
+    async def _until_backend_rests(self) -> None:
+        """What it works on may be a correction: only then is it known whether an earlier result is still wanted."""
+        working = self.conversation.working
+        await self.conversation.until(lambda: not working, TURN_WAIT_SECONDS, "the backend to end its response")
+
     # What else happens to a call
 
     def interrupted(self, why: str) -> None:
@@ -315,13 +364,14 @@ class Dispatcher:
         wish = self._wish(newer)
         for call in self._open_calls():
             if call is not newer and wish and self._wish(call) == wish and call.arguments != newer.arguments:
-                self._outdate(call, f"the caller changed the request ({newer.id})")
+                self.outdate(call, f"the caller changed the request ({newer.id})")
 
     def _wish(self, call: Call) -> str:
         key = self.policy.revision_key
         return key(call.name, call.arguments) if key else self.backend.tool(call.name).wish
 
-    def _outdate(self, call: Call, why: str) -> None:
+    def outdate(self, call: Call, why: str) -> None:
+        """The result is not wanted any more; a write that has not begun is not begun."""
         if not call.outdated:
             call.outdated = why
             self._decide("outdated", call.id, why)

@@ -12,7 +12,7 @@ import itertools
 import multiprocessing
 import pickle
 import tomllib
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
@@ -77,6 +77,10 @@ class Plan:
     tool_faults   faults of tools, by name (see `tools.Fault`)
     tools         the reader's own tools, instead of the scenario's
     instructions  replaces the instructions composed from the policy
+    delegation    who works for a model that hands work over: "client" (the application) or "responses" (a backend of the
+                  service, which calls the application's tools); None for other models
+    backend       the reader's own worker for client delegation (see `delegation.Backend`)
+    supervisor    called with each event that a second socket hears along (GPT-Live): a dict with its time `t`
     """
 
     scenario: Scenario
@@ -95,6 +99,9 @@ class Plan:
     tool_faults: Mapping[str, Any] = field(default_factory=dict)
     tools: tuple[Any, ...] | None = None
     instructions: str | None = None
+    delegation: Literal["client", "responses"] | None = None
+    backend: Any = None
+    supervisor: Callable[[dict[str, Any]], object] | None = None
     ledger: str = ":memory:"
 
     @classmethod
@@ -126,6 +133,8 @@ class Plan:
         chosen = {key: value for key, value in overrides.items() if key in settings}
         facts(model, chosen.get("claims"))  # an unknown model or claim is said here
         check_policy(policy, model)
+        if provider(model) == "gpt-live":
+            chosen.setdefault("delegation", "client")  # as the service does
         plan = cls(
             scenario=scenario.in_language(chosen.get("language", "en")),
             model=model,
@@ -148,10 +157,21 @@ class Plan:
         for value in seconds.values() if isinstance(seconds, Mapping) else [seconds]:
             if value is not None and (not isinstance(value, (int, float)) or not 0 <= value <= 600):
                 raise ValueError(f"tool_seconds is a number from 0 to 600, not {value!r}")
+        self._check_delegation()
         known = audio.clips()
         for line in self.scenario.lines:
             if line.clip not in known:
                 raise ValueError(f"scenario {self.scenario.name}: unknown clip {line.clip!r}; see `voicekit list`")
+
+    def _check_delegation(self) -> None:
+        if provider(self.model) != "gpt-live":
+            given = [name for name in ("delegation", "backend", "supervisor") if getattr(self, name) is not None]
+            if given:
+                raise ValueError(f"{self.model} hands no work over; leave {given[0]} out, or take gpt-live-1")
+        elif self.delegation not in ("client", "responses"):
+            raise ValueError(f'delegation is "client" or "responses", not {self.delegation!r}')
+        elif self.backend is not None and self.delegation == "responses":
+            raise ValueError('a backend of your own works with delegation="client"; with "responses" the service has one')
 
     def seconds_of(self, tool: str) -> float:
         if isinstance(self.tool_seconds, Mapping):
@@ -172,6 +192,8 @@ def check_policy(policy: Policy, model: str) -> None:
     scheduling = "scheduling" in known and known["scheduling"].value == "yes"
     if provider(model) == "gemini-live" and not scheduling and policy.delivery != "when_idle":
         raise ValueError(f"{model} takes no scheduling, it says a result when it wants; use delivery=when_idle")
+    if provider(model) == "gpt-live" and policy.delivery == "interrupt":
+        raise ValueError(f"{model} cannot be interrupted by its application; use delivery=when_idle or silent")
 
 
 async def arun(scenario: str | Scenario, *, model: str, policy: Policy | None = None, **options: Any) -> Run:

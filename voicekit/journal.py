@@ -10,7 +10,8 @@ heard     playing (first sample of an item leaves the loudspeaker), played (text
 tool      proposed, validated, rejected, running, done, failed, timed_out, committed, cancelled, answered
 decision  what the application decided, in a word (kind) and a sentence (text)
 session   connected, turn_started, turn_done, speech_started, speech_stopped, understood, interrupted, problem,
-          go_away, usage, closed
+          go_away, usage, closed; where work is handed over also delegated (item: its id), appended (item: the append),
+          work_started, work_done (item: the backend's response)
 """
 
 from __future__ import annotations

@@ -117,7 +117,8 @@ class Transcript:
             f'<td style="text-align:left">{_marked(_escaped(row), "<del>", "</del>")}</td></tr>'
             for row in self.rows
         )
-        return f"<table><caption>{self._caption}</caption><tbody>{cells}</tbody></table>"
+        caption = f'<caption style="text-align:left;white-space:nowrap">{self._caption}</caption>'
+        return f"<table>{caption}<tbody>{cells}</tbody></table>"
 
 
 def _marked(row: dict[str, Any], before: str, after: str) -> str:

@@ -162,6 +162,7 @@ def measure(events: Sequence[Event], calls: Sequence[dict[str, Any]]) -> dict[st
         for call in calls
         if call.get("heard") is not None and call.get("finished") is not None
     ]
+    has_turns = bool(calls) and (not speech or any(each.turn for each in speech))
     announced = _preambles(calls, events, speech)
     generated = [event["detail"]["seconds"] for event in events if event["kind"] == "generated"]
     truncated = [event["detail"] for event in events if event["kind"] == "truncate"]
@@ -171,8 +172,8 @@ def measure(events: Sequence[Event], calls: Sequence[dict[str, Any]]) -> dict[st
         "dead_air_total": sum(quiet) if waits else None,
         "dead_air_longest": max(quiet, default=0.0) if waits else None,
         "done_to_heard": max(done_to_heard, default=None),
-        "preamble_rate": len(announced) / len(calls) if calls else None,
-        "preamble_seconds": float(sum(announced.values())) if calls else None,
+        "preamble_rate": len(announced) / len(calls) if has_turns else None,  # "in the same turn"
+        "preamble_seconds": float(sum(announced.values())) if has_turns else None,
         "yield_latency": _median([each for each in interruptions if each is not None]),
         "yielded": all(each is not None for each in interruptions) if interruptions else None,
         "talk_over": overlap(caller, agent),
@@ -202,13 +203,16 @@ def mark_heard(calls: Sequence[dict[str, Any]], events: Sequence[Event]) -> None
     answered = {event["call_id"]: event["t"] for event in events if event["kind"] == "answered"}
     outdated = {event["call_id"] for event in events if event["kind"] == "outdated"}
     summaries = {call["call_id"]: _summary(call) for call in calls}
+    wanted_still = {summaries[call["call_id"]] for call in calls if call["call_id"] not in outdated}
     for call in calls:
         call["stale"] = call["call_id"] in outdated
         t, summary = answered.get(call["call_id"]), summaries[call["call_id"]]
         others = set[str]().union(*(words_of(each) for each in summaries.values() if each != summary))
         # "On Friday there is a free appointment at ten" and "On Thursday ... at two" differ in two words only.
         wanted = words_of(summary) - others or words_of(summary)
-        call["heard"] = None if t is None else result_heard(wanted, t, speech)
+        is_repeated = call["stale"] and summary in wanted_still  # the same words are a later call's result
+        has_result = t is not None and call["state"] != "cancelled" and not is_repeated
+        call["heard"] = result_heard(wanted, t, speech) if has_result and t is not None else None
 
 
 def _summary(call: dict[str, Any]) -> str:

@@ -103,8 +103,8 @@ def timeline(
 
 def waveform(stereo: npt.NDArray[np.int16], *, title: str = "", simulated: bool = True) -> Figure:
     """Draw a recording of shape (n, 2): caller above, agent as heard below, on one scale; silences shaded."""
-    figure = Picture(figsize=(11, 3))
-    ax = figure.add_axes((0.085, 0.16, 0.9, 0.7))
+    figure = Picture(figsize=(11, 3.2))
+    ax = figure.add_axes((0.085, 0.25, 0.9, 0.63))
     canvas = Canvas(ax, max(len(stereo) / RATE, 0.1))
     loudest = max(int(np.abs(stereo.astype(np.int32)).max(initial=0)), 1)
     step = max(FRAME // 4, -(-len(stereo) // 2200))

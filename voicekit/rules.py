@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any, Protocol
 
 from voicekit.models import data_path
-from voicekit.understanding import Utterance, sentences, understand
+from voicekit.understanding import Utterance, question, sentences, understand
 
 SWEEP_LIMIT = 5  # calls a model makes after empty results (Google Cloud's 3.8 migration page reports 2 to 5)
 ASK_FIRST = re.compile(r"\b(ask|confirm)\w*\b.*\bbefore\b|\bconfirm with the caller\b", re.IGNORECASE)
@@ -28,6 +28,9 @@ class Habits(Protocol):
 
     @property
     def preambles(self) -> bool: ...
+
+    @property
+    def fillers(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -62,11 +65,15 @@ class Request:
     tries: int = 0
 
 
+# How an application gives a model a sentence for the caller; live models understand the same words.
+FOR_THE_CALLER = re.compile(r'\b(?:ask|tell) the caller: "(.+)"', re.IGNORECASE | re.DOTALL)
+
+
 @cache
-def default_preamble(tool: str, language: str) -> str:
-    """The phrase a model that announces calls by itself uses for `tool` (data/preambles.csv, kind "action")."""
+def default_preamble(tool: str, language: str, kind: str = "action") -> str:
+    """The phrase a model that announces calls by itself uses for `tool` (data/preambles.csv, by `kind`)."""
     with data_path("preambles.csv").open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["kind"] == "action"]
+        rows = [row for row in csv.DictReader(file) if row["kind"] == kind]
     found = {row["tool"]: row["text"] for lang in ("en", language) for row in rows if row["language"] == lang}
     return found.get(tool, found["*"])
 
@@ -86,6 +93,7 @@ class Mind:
         self._question: CallTool | None = None  # what the caller was asked to confirm
         self._last_said = ""
         self._rest = ""  # what the caller cut off
+        self._for_the_caller: list[str] = []  # sentences the application asked it to say
 
     # What the model reads
 
@@ -99,7 +107,13 @@ class Mind:
         self._waiting.append(utterance)
 
     def read(self, role: str, text: str) -> None:
-        """Typed text. The caller's is understood when it is the transcript of a known clip."""
+        """Typed text. The caller's is understood when it is the transcript of a known clip.
+
+        Of an application's message only what it is to say or to ask is taken (`FOR_THE_CALLER`), in whichever role.
+        """
+        if role != "model" and (sentence := FOR_THE_CALLER.search(text)):
+            self._for_the_caller.append(sentence[1])
+            return
         if role != "user":
             return
         utterance = understand(text, self.language)
@@ -149,7 +163,7 @@ class Mind:
 
     @property
     def has_something_to_say(self) -> bool:
-        return bool(self._waiting) or any(each.owed for each in self._requests.values())
+        return bool(self._waiting or self._for_the_caller) or any(each.owed for each in self._requests.values())
 
     # What the model does
 
@@ -158,7 +172,8 @@ class Mind:
 
         An empty list means that it stays silent (a backchannel needs no answer).
         """
-        steps: list[Step] = []
+        steps: list[Step] = [Speak(sentence) for sentence in self._for_the_caller]
+        self._for_the_caller.clear()
         for request in list(self._requests.values()):
             if request.owed:
                 request.owed = False
@@ -183,8 +198,8 @@ class Mind:
             return steps
         name = steps[first].name  # type: ignore[union-attr]
         text = self._preambles.get(name, self._preambles.get("*", ""))
-        if not self._preambles and self.profile.preambles:
-            text = default_preamble(name, self.language)
+        if not self._preambles and (self.profile.preambles or self.profile.fillers):
+            text = default_preamble(name, self.language, "filler" if self.profile.fillers else "action")
         return [*steps[:first], Speak(text, commentary=True), *steps[first:]] if text else steps
 
     # Results
@@ -193,7 +208,7 @@ class Mind:
         output, request.spoken = request.output, True
         status = output.get("status", "") if isinstance(output, dict) else ""
         if status in ("superseded", "withdrawn", "pending"):
-            return [Speak(output["say"])] if output.get("say") else []
+            return [Speak(str(output["say"]))] if output.get("say") else []
         if is_empty(output):
             return self._sweep(request)
         if status in ("invalid_arguments", "unknown_tool") and request.tries == 0:
@@ -349,9 +364,7 @@ class Mind:
         return sentences(self.language).get(key, key)
 
     def _ask(self, call: CallTool) -> str:
-        known = sentences(self.language)
-        words = {key: known.get(f"word.{value}", str(value)) for key, value in call.arguments.items()}
-        return known.get(f"ask.{call.name}", known["ask.*"]).format_map(words)
+        return question(call.name, call.arguments, self.language)
 
 
 def read_preambles(instructions: str) -> dict[str, str]:

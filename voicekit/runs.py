@@ -82,6 +82,12 @@ class Run:
             columns=list(CALL_COLUMNS)
         )  # fmt: skip
 
+    @property
+    def undelivered(self) -> list[dict[str, Any]]:
+        """Answers that came after the session had closed, so that nobody was told: t, call_id, text, why."""
+        events = [event for event in self.event_rows if event["kind"] == "undelivered"]
+        return [{**{key: event[key] for key in ("t", "call_id", "text")}, "why": event["detail"]["why"]} for event in events]
+
     def timeline(self, **options: Any) -> Figure:
         """The picture: who was audible when, tools, decisions, silences shaded."""
         from voicekit import plot
@@ -92,19 +98,19 @@ class Run:
         """The two channels as sound waves."""
         from voicekit import plot
 
-        return plot.waveform(self.heard, title=self.title)
+        return plot.waveform(self.heard, title=self.title, simulated=self.simulated)
 
     def listen(self) -> Any:
         """A player for notebooks: caller left, agent as heard right."""
         from voicekit import listen
 
-        return listen.player(self.heard)
+        return listen.player(self.heard, simulated=self.simulated)
 
     def transcript(self) -> Any:
         """Who said what and when; what was generated but never heard is struck through."""
         from voicekit import listen
 
-        return listen.transcript(self.event_rows)
+        return listen.transcript(self.event_rows, simulated=self.simulated)
 
     def save(self, folder: Path | str) -> Path:
         """Write the run as a folder of its own, whole or not at all. Raises ValueError when it cannot be written."""

@@ -122,13 +122,11 @@ class Speaker:
             self._journal.add("agent", "generating", item=item, turn=entry.turn)
         entry.generated += len(samples)
         entry.arrived = self._now()
-        if not entry.ended and (self._closed_at is not None or (entry.turn and entry.turn in self._flushed_turns)):
+        if entry.ended or self._closed_at is not None or entry.turn in self._flushed_turns:
             entry.flushed += len(samples)
             self.late_samples += len(samples)
-            self._end(entry)
-        elif entry.ended:
-            entry.flushed += len(samples)
-            self.late_samples += len(samples)
+            if not entry.ended:
+                self._end(entry)
         else:
             span = _Span(entry, max(self._stop, math.ceil(self._now() * RATE - TOLERANCE)), samples)
             self._spans.append(span)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -60,6 +61,13 @@ def sentences(language: str) -> dict[str, str]:
     with data_path("sentences.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     return {row["key"]: row["text"] for lang in ("en", language) for row in rows if row["language"] == lang}
+
+
+def question(tool: str, arguments: Mapping[str, Any], language: str) -> str:
+    """The question that asks the caller for a yes to a call (data/sentences.csv, `ask.` and the tool)."""
+    known = sentences(language)
+    words = {key: known.get(f"word.{value}", str(value)) for key, value in arguments.items()}
+    return known.get(f"ask.{tool}", known["ask.*"]).format_map(words)
 
 
 def _plain(text: str) -> str:

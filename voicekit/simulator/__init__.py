@@ -14,6 +14,7 @@ from typing import Self
 import trustme
 
 from voicekit.simulator import gemini_live, gpt_live, openai_realtime
+from voicekit.simulator.recogniser import Recogniser
 from voicekit.simulator.server import Connection, Server
 from voicekit.simulator.settings import Settings
 
@@ -21,13 +22,16 @@ __all__ = ["Settings", "Simulator"]
 
 
 class Simulator:
-    """One server for all providers. Raises OSError when `port` is taken; port 0 takes a free one.
+    """One server for all providers; port 0 takes a free one.
+
+    Raises OSError when `port` is taken, ValueError when a clip it is to recognise is missing or damaged.
 
     like   another simulator, whose certificate this one shows too
     """
 
     def __init__(self, settings: Settings | None = None, *, port: int = 0, like: Simulator | None = None) -> None:
         self.settings = settings or Settings()
+        Recogniser(self.settings.clips).check()  # now, where it can be said in one line; the ears need all of them
         self._like = like
         self._server = Server(self._route, port=port, tls=lambda: self._server_tls)
 

@@ -101,6 +101,11 @@ class Ears:
         self._threshold = self._threshold if threshold is None else threshold
 
     @property
+    def spoken_ms(self) -> float:
+        """How long the turn under way has been spoken so far, from its first sound to its last; 0 between turns."""
+        return self._voice[1] - self._voice[0] if self.speaking and self._voice else 0.0
+
+    @property
     def fed_ms(self) -> int:
         """Milliseconds of audio fed so far."""
         return int(self._ms(self._fed))

@@ -40,6 +40,13 @@ class Caller:
     def is_speaking(self) -> bool:
         return self._marked or (self._setup.automatic and self._ears is not None and self._ears.speaking)
 
+    @property
+    def spoken_seconds(self) -> float:
+        """How long the caller has been speaking; endless when the client said so itself."""
+        if self._marked or self._ears is None:
+            return float("inf") if self._marked else 0.0
+        return self._ears.spoken_ms / 1000
+
     def hear(self, audio: Audio) -> None:
         if not (self._setup.automatic or self._marked):
             return  # what is not marked as activity is not part of a turn

@@ -86,6 +86,7 @@ class Endpoint:
         self._is_resumable = False
         # the caller
         self._caller = self._make_caller()
+        self._talked_over = False  # the caller began to speak while the model spoke, and has not stopped it yet
         self._content_open = False  # clientContent without turnComplete: more will follow
         self._history_open = False
         # the model
@@ -225,13 +226,23 @@ class Endpoint:
         if self._wire.open_calls and "close_1008_on_audio_during_call" in self._faults:
             raise Refused(1008, wire.UNSUPPORTED_OPERATION)
         self._caller.hear(audio)
+        self._yield_to_caller()
 
     def _on_speech_started(self) -> None:
         self._content_open = False
         if not self._pending_over_caller:
             self._forget_pending()  # the model waits and answers everything together
-        if self._setup.interrupts and self._is_speaking:
-            self._interrupt()
+        self._talked_over = self._is_speaking
+        self._yield_to_caller()
+
+    def _yield_to_caller(self) -> None:
+        """Stop talking once the caller, who has talked over it, has gone on for so long that it is no mere "mm-hm"."""
+        if not (self._talked_over and self._caller.is_speaking):
+            return
+        if self._caller.spoken_seconds >= self._profile.interrupt_after:
+            self._talked_over = False
+            if self._setup.interrupts and self._is_speaking:
+                self._interrupt()
 
     def _on_utterance(self, utterance: Utterance | None) -> None:
         if utterance is None:
@@ -389,6 +400,7 @@ class Endpoint:
                 speed=self._profile.audio_speed,
                 transcribed=self._setup.transcribe_output,
                 propose=self._propose,
+                waits=self._wait_for_results,
                 over=self._end_turn,
             )
         self._report_resumption()
@@ -402,6 +414,11 @@ class Endpoint:
         self._mind.cut_off(self._turn.stop())
         self._connection.send(frames.content(interrupted=True))
         self._complete_turn()
+
+    def _wait_for_results(self) -> None:
+        if self._profile.turn_ends_with_blocking_call:
+            self._connection.send(frames.content(generationComplete=True))
+            self._complete_turn()
 
     def _end_turn(self) -> None:
         self._complete_turn()

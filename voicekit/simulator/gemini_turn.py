@@ -15,8 +15,8 @@ from voicekit.simulator.wire import gemini_frames as frames
 class Turn:
     """Sends the audio, transcript and calls of the model's steps, then `generationComplete`, then calls `over`.
 
-    `propose(calls)` sends calls made together and says whether the turn must wait for their results; `over()` comes
-    when the audio sent so far would have been played ("when the model assumes realtime playback there will be delay
+    `propose(calls)` sends calls made together and says whether the turn must wait for their results; `waits()` comes
+    when it does so and the audio sent so far would have been played, `over()` when all of it would have been ("when the model assumes realtime playback there will be delay
     between generation_complete and turn_complete", google-genai types.py). `speed` is seconds of audio generated per
     second. `waiting`: suspended until `add` brings the steps that follow the results.
     """
@@ -30,9 +30,11 @@ class Turn:
         speed: float,
         transcribed: bool,
         propose: Callable[[list[CallTool]], bool],
+        waits: Callable[[], None],
         over: Callable[[], None],
     ) -> None:
-        self._send, self._voice, self._propose, self._over = send, voice, propose, over
+        self._send, self._voice, self._propose = send, voice, propose
+        self._waits, self._over = waits, over
         self._chunk_ms, self._speed, self._transcribed = chunk_ms, speed, transcribed
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -57,6 +59,8 @@ class Turn:
     def add(self, steps: Iterable[Speak | CallTool]) -> None:
         """Take (further) steps and begin with them at once."""
         self.waiting = False
+        if self._timer is not None:
+            self._timer.cancel()
         self._sent.clear()
         self._steps.extend(steps)
         self._advance()
@@ -82,16 +86,20 @@ class Turn:
                 self._due = self._loop.time()
             elif self._propose([step, *self._calls_beside()]):
                 self.waiting = True  # what is left to say comes when the results are in
+                self._once_played(self._waits)
                 return
         if self._pieces:
             self._say(*self._pieces.popleft())
             self._timer = self._loop.call_at(self._due, self._advance)
             return
         self._send(frames.content(generationComplete=True))
+        self._once_played(self._over)
+
+    def _once_played(self, action: Callable[[], None]) -> None:
         if self.is_speaking:
-            self._timer = self._loop.call_at(self._heard_until, self._over)
+            self._timer = self._loop.call_at(self._heard_until, action)
         else:
-            self._over()
+            action()
 
     def _calls_beside(self) -> list[CallTool]:
         calls = []

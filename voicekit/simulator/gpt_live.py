@@ -312,10 +312,11 @@ class Session:
             self._speech.drop(lambda line: line.kind != "result")
         if answer.text:
             wait = 1000 * self._draw(self._profile.speech_latency)
-            self._speech.add(Line(answer.text, self.position_ms + wait))
+            self._speech.add(Line(answer.text, event.at_ms + wait))
         if answer.delegate:
             wait = 1000 * self._draw(self._profile.call_latency)
-            self._later(wait, lambda: self._delegate(utterance, acknowledge=not answer.text))
+            since = event.at_ms - self.position_ms  # it was over before this frame was
+            self._later(since + wait, lambda: self._delegate(utterance, acknowledge=not answer.text))
 
     def _transcribe(self, utterance: Utterance, end_ms: float) -> None:
         """Send the transcript in two pieces; a service that hears words would send them while they are spoken."""

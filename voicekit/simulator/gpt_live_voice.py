@@ -53,6 +53,7 @@ class Speech:
         self._voice, self._rate = voice, rate
         self._lines: list[Line] = []
         self._saying: Iterator[tuple[str, bytes]] | None = None
+        self._has_spoken = False
         self._line: Line | None = None
         self._said = ""
         self.rest: Line | None = None  # what the caller cut off
@@ -76,7 +77,7 @@ class Speech:
     def stop(self) -> None:
         """Break off. What has been sent cannot be taken back; it was sent no faster than it is heard."""
         if self._line is not None:
-            text = self._line.text[len(self._said) :].strip()
+            text = self._line.text[len(self.said) :].strip()
             self.rest = Line(text, 0.0, self._line.kind) if text else None
         self._saying = self._line = None
 
@@ -104,6 +105,10 @@ class Speech:
     def _pieces(self, text: str) -> list[tuple[str, bytes]]:
         """The line in frames; the last one is filled up with silence."""
         pieces = self._voice.pieces(text, FRAME_MS)
+        if self._has_spoken and pieces:  # a transcript is read by joining its pieces
+            first = next(n for n, (words, _) in enumerate(pieces) if words)
+            pieces[first] = (f" {pieces[first][0]}", pieces[first][1])
+        self._has_spoken = True
         if self._rate != RATE:
             sound = from_pcm(b"".join(pcm for _, pcm in pieces))
             pcm = to_pcm(soxr.resample(sound, RATE, self._rate))

@@ -28,6 +28,8 @@ class Profile:
     proactive_audio: str = "unsupported"  # "opt_in", "always"
     affective_dialog: str = "unsupported"  # "opt_in", "closes"
     interaction_status: bool = False
+    interrupt_after: float = 0.0  # seconds of speech that make the model stop; shorter speech it talks over
+    turn_ends_with_blocking_call: bool = False  # turnComplete follows the call; else only what is said of the result
     call_latency: float = 0.7  # end of turn detected -> the call is out
     speech_latency: float = 1.0  # end of turn detected, or result in -> first audio
     audio_speed: float = 5.0  # seconds of audio generated per second

@@ -45,6 +45,11 @@ class Recogniser:
         # Later rows first: of two equal sounds the one that a participant added counts.
         self._known = [_known(clip) for clip in reversed(list(clips.values()))]
 
+    def check(self) -> None:
+        """Raise ValueError for a clip whose file is missing or is no sound."""
+        for known in self._known:
+            _ = known.seconds
+
     def match(self, sound: Samples, rate: int, speech_seconds: float) -> Clip | None:
         """The clip that `sound` (int16 at `rate` Hz) contains and nothing else, or None.
 

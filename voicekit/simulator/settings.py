@@ -11,9 +11,17 @@ from voicekit.audio import Clip, clips
 from voicekit.simulator.profile import Profile
 
 
+# What can be made to go wrong; the endpoint of each provider says what it means there.
+FAULTS = (
+    "close", "close_1008_on_audio_during_call", "delegations", "duplicate_call", "extra_argument", "garbage_after_s",
+    "goaway_after_s", "late_response", "no_setup_complete", "orphan_late_result", "short_by_ms", "stall_after_call",
+    "stall_after_s", "truncate_arguments", "unknown_tool", "unspoken",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Settings:
-    """The same settings give the same session, to the microsecond.
+    """The same settings give the same session, to the microsecond. Raises ValueError for a fault nobody knows.
 
     claims           which of two contradicting claims to follow, e.g. {"interrupt_while_caller_speaks": "speaks_over"}
     chunk_ms         length of one piece of agent audio
@@ -29,6 +37,11 @@ class Settings:
     session_seconds: float | None = None
     faults: Mapping[str, Any] = field(default_factory=dict)
     clips: Mapping[str, Clip] = field(default_factory=clips)
+
+    def __post_init__(self) -> None:
+        unknown = sorted(set(self.faults) - set(FAULTS))
+        if unknown:
+            raise ValueError(f"unknown fault {unknown[0]!r}; known: {', '.join(FAULTS)}")
 
     def profile(self, model: str) -> Profile:
         """The profile of `model`. Raises ValueError for an unknown model, or a claim that nobody makes of it."""

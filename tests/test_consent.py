@@ -1,0 +1,36 @@
+"""What a spoken answer is worth: every row of data/consent.csv, and what must hold for any answer at all."""
+
+from __future__ import annotations
+
+import csv
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voicekit.consent import verdict, words
+from voicekit.models import data_path
+
+ROWS = list(csv.DictReader(data_path("consent.csv").open(newline="", encoding="utf-8")))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['language']}: {row['answer'] or '(silence)'}")
+def test_each_answer_of_the_table_gets_its_verdict(row: dict[str, str]) -> None:
+    assert verdict(row["answer"], row["language"]) == row["verdict"]
+
+
+def test_the_table_is_large_enough_and_has_both_languages() -> None:
+    assert len(ROWS) >= 60
+    for language in ("en", "de"):
+        assert {row["verdict"] for row in ROWS if row["language"] == language} == {"yes", "no", "neither"}
+
+
+@given(st.sampled_from(["en", "de"]), st.text(max_size=40), st.text(max_size=40), st.data())
+def test_a_refusal_anywhere_is_never_taken_for_consent(language: str, before: str, after: str, data: st.DataObject) -> None:
+    refusal = data.draw(st.sampled_from(words(language)["no"]))
+    assert verdict(f"{before} {refusal} {after}", language) != "yes"
+
+
+@given(st.text(max_size=60))
+def test_an_unknown_language_consents_to_nothing(answer: str) -> None:
+    assert verdict(answer, "xx") == "neither"

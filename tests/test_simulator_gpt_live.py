@@ -258,8 +258,9 @@ class Phone:
             while True:
                 data = await self.connection.recv_bytes()
                 frame = json.loads(data)
-                SDK_EVENTS[frame["type"]].model_validate(frame)
-                assert type(self.connection.parse_event(data)).__name__ == SDK_EVENTS[frame["type"]].__name__
+                if len(self.frames) < 300 or "audio" not in frame["type"]:  # the sound is a thousand times the same
+                    SDK_EVENTS[frame["type"]].model_validate(frame)
+                    assert type(self.connection.parse_event(data)).__name__ == SDK_EVENTS[frame["type"]].__name__
                 if frame["type"] == "response.event":
                     NESTED.validate_python(frame["event"])
                 self.frames.append((asyncio.get_running_loop().time(), frame))
@@ -665,13 +666,13 @@ async def test_a_lost_primary_ends_the_session_for_who_listens_along() -> None:
 
 
 @run
-async def test_usage_every_minute_and_the_end_after_two_hours() -> None:
-    async with phone(session_seconds=130) as call:
-        await call.wait(125)
-        assert [frame["usage"]["seconds"] for frame in call.all("session.usage.updated")] == [60.0, 120.0]
+async def test_usage_every_minute_and_the_end_after_the_longest_life() -> None:
+    async with phone(session_seconds=70) as call:
+        await call.wait(62)
+        assert [frame["usage"]["seconds"] for frame in call.all("session.usage.updated")] == [60.0]
         closed = await call.until("session.closed")
-        assert (closed["reason"], closed["usage"]["seconds"]) == ("expired", 125.0)
-        assert closed["session"]["expires_at"] == 130
+        assert (closed["reason"], closed["usage"]["seconds"]) == ("expired", 62.0)
+        assert closed["session"]["expires_at"] == 70
 
 
 @run
@@ -741,7 +742,7 @@ def test_every_event_the_sdk_types_is_played_or_listed_with_a_reason() -> None:
                     for type_ in ("session.input_audio.mute", "session.input_audio.unmute", "nonsense"):
                         await call.send(type_)
                     await call.send("session.update", session={})
-                    await call.wait(55)
+                    await call.wait(5 if session is RESPONSES else 55)
                     await call.send("session.close")
                     await call.until("session.closed")
                     played.update(frame["type"] for each in (call, supervisor) for _, frame in each.frames)

@@ -88,6 +88,10 @@ class SpeechDetector:
         return probability
 
 
+# By the name a run calls them by, as in `vk.run(..., detector="energy")`.
+DETECTORS: dict[str, type[SpeechDetector] | type[EnergyDetector]] = {"speech": SpeechDetector, "energy": EnergyDetector}
+
+
 class Network:
     """The Silero VAD 6.2 network for 16 kHz, written out: spectrum, four convolutions, one LSTM cell, one number.
 

@@ -48,10 +48,10 @@ async def main(question: bytes, model: str) -> dict[str, Any]:
                 audio += part.inline_data.data or b""
         if event.error_message:
             errors.append(event.error_message)
-        if event.input_transcription and event.partial:
-            heard += event.input_transcription.text or ""
-        if event.output_transcription and event.partial:
-            said += event.output_transcription.text or ""
+        if event.input_transcription:  # piece by piece, or whole
+            heard = (heard if event.partial else "") + (event.input_transcription.text or "")
+        if event.output_transcription:
+            said = (said if event.partial else "") + (event.output_transcription.text or "")
         if event.turn_complete and calls and audio:
             break
     speaking.cancel()

@@ -236,6 +236,9 @@ class RealtimeSession(Protocol):
     async def respond(self, call_ids: tuple[str, ...] = ()) -> None:
         """Ask for speech. Only where the reply is not implied; never while a turn is active (raises SessionError)."""
 
+    async def tell(self, text: str) -> None:
+        """Give the model a message of the application's. Where replies are implied it is answered at once."""
+
     async def stop_speaking(self) -> None:
         """Stop generating. Needs `can_cancel`; without an active turn it does nothing."""
 

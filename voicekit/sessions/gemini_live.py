@@ -194,6 +194,13 @@ class GeminiLiveSession:
     async def respond(self, call_ids: tuple[str, ...] = ()) -> None:
         raise NotSupported(f"on {self.config.model} a result starts speech by itself; do not call `respond`")
 
+    async def tell(self, text: str) -> None:
+        """Typed input: this API has no system messages in mid-session. The model answers it, and may stop talking."""
+        try:
+            await self._open().send_realtime_input(text=text)
+        except ConnectionClosed as closed:
+            self._broken(closed)
+
     async def stop_speaking(self) -> None:
         raise NotSupported(f"{self.config.model} cannot be stopped by the client; empty your own playout instead")
 

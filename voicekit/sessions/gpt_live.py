@@ -238,6 +238,10 @@ class GptLiveSession:
             raise SessionError(f"response {next(iter(self._reader.working))} is not over; wait for its Work event")
         await self._send(connection.response.create, event_id=self._event_id())
 
+    async def tell(self, text: str) -> None:
+        """An append to the instructions; for words that are to be said use `append`."""
+        await self.append("instructions", text)
+
     async def stop_speaking(self) -> None:
         raise NotSupported(
             f"{self.config.model} has no cancel: it stops by itself when talked over; flush the loudspeaker"
@@ -278,11 +282,12 @@ class GptLiveSession:
         if self._client is not None:
             await self._client.close()
             self._client = None
+        await asyncio.sleep(0)  # lets the connection's keepalive task see that it was cancelled
 
     # How it works
 
     async def _set_up(self) -> None:
-        async with within(SETUP_SECONDS, f"an answer from {self._endpoint.base_url or PROVIDER}"):
+        async with within(SETUP_SECONDS, f"the connection to {self.config.model}"):
             self._client = client_for(self._endpoint)
             options = connect_options(self._endpoint, str(self._client.base_url), self._tap)
             manager = self._client.live.connect(websocket_connection_options=cast(Any, options))

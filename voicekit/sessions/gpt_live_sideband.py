@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator
@@ -44,6 +45,7 @@ class Sideband:
             await self.connection.close()
         if self._client is not None:
             await self._client.close()
+        await asyncio.sleep(0)  # lets the connection's keepalive task see that it was cancelled
 
     async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
         while self.connection is not None:

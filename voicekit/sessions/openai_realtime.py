@@ -165,6 +165,12 @@ class OpenAIRealtimeSession:
         await self._send(connection.response.create, event_id=event_id, **options)
         self._incoming.expect("response.created after response.create")
 
+    async def tell(self, text: str) -> None:
+        """A system message in the conversation; `respond` asks the model to act on it."""
+        content: list[Any] = [{"type": "input_text", "text": text}]
+        item: Any = {"type": "message", "role": "system", "content": content}
+        await self._send(self._open().conversation.item.create, item=item)
+
     async def stop_speaking(self) -> None:
         connection = self._open()
         if self._reader.busy:

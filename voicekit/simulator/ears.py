@@ -13,7 +13,7 @@ from voicekit.audio import MAX_CLIP_SECONDS, Clip, Resampler, from_pcm
 from voicekit.simulator.recogniser import Recogniser
 from voicekit.understanding import Utterance as Utterance
 from voicekit.vad import RATE as VAD_RATE
-from voicekit.vad import Detector, SpeechDetector
+from voicekit.vad import DETECTORS, Detector
 
 ONSET_MS = 60  # so long must speech be probable before a turn starts
 HYSTERESIS = 0.15  # a turn goes on while the probability stays above threshold - HYSTERESIS (Silero's own margin)
@@ -56,7 +56,7 @@ class Ears:
         silence_ms: int = 500,
         prefix_ms: int = 300,
         threshold: float = 0.5,
-        detector: Detector | None = None,
+        detector: Detector | str = "speech",
     ) -> None:
         self.rate = rate
         self.automatic = True
@@ -64,7 +64,7 @@ class Ears:
         self._silence_ms, self._prefix_ms, self._threshold = silence_ms, prefix_ms, threshold
         self._semantic = False
         self._recogniser = Recogniser(clips)
-        self._detector = detector or SpeechDetector()
+        self._detector: Detector = DETECTORS[detector]() if isinstance(detector, str) else detector
         self._frame_ms = self._detector.frame * 1000 / VAD_RATE
         self._resampler = Resampler(rate, VAD_RATE)
         self._odd = b""  # half a sample that waits for the other half

@@ -47,6 +47,8 @@ class Endpoint:
         stall_after_call                  nothing follows a call, whatever the answer (6a)
         duplicate_call                    a call comes also as a part of the model's turn: "before" (or True) or "after"
                                           the toolCall frame (21)
+        second_id                         the first call is made twice, under two ids
+        promise_without_call              a turn that announces a call ends with the announcement (11)
         unknown_tool                      the first call names this tool (True: "transfer_funds_v2") instead of its own
         orphan_late_result                a NON_BLOCKING result that comes within 50 ms after turnComplete is taken for
                                           new input: the last answer is said again, the result is not (22)
@@ -69,7 +71,7 @@ class Endpoint:
         voice: Callable[..., Voice] = Voice,
     ) -> None:
         self._connection, self._settings, self._faults = connection, settings, settings.faults
-        self._make_ears, self._voice = ears, voice(settings.language)
+        self._make_ears, self._voice = settings.fit(ears), voice(settings.language)
         self._wire = wire.Wire(settings.profile)
         self._loop = asyncio.get_running_loop()
         self._random = settings.random("gemini-live")
@@ -305,6 +307,8 @@ class Endpoint:
     def _propose(self, calls: list[CallTool]) -> bool:
         """Send calls; returns whether the model must wait for them."""
         together = [calls] if self._profile.parallel_calls else [[call] for call in calls]
+        if "second_id" in self._faults and not self._wire.calls_made:
+            together[0] = together[0] * 2
         for group in together:
             entries = []
             for call in group:
@@ -390,6 +394,9 @@ class Endpoint:
             self._report_resumption()
 
     def _begin_turn(self, steps: list[Speak | CallTool]) -> None:
+        first = next((index for index, step in enumerate(steps) if isinstance(step, CallTool)), len(steps))
+        if "promise_without_call" in self._faults and first:
+            steps, self._after_filler = steps[:first], []
         said = " ".join(step.text for step in steps if isinstance(step, Speak))
         self._last_said = said or self._last_said
         if self._turn is None:

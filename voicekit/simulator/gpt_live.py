@@ -87,7 +87,7 @@ class Session:
         voice: Callable[..., Voice] = Voice,
     ) -> None:
         self._connection, self._settings, self._faults = connection, settings, dict(settings.faults)
-        self._make_ears, self._make_mind, self._voice = ears, mind, voice(settings.language)
+        self._make_ears, self._make_mind, self._voice = settings.fit(ears), mind, voice(settings.language)
         self._loop = asyncio.get_running_loop()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._is_silent = False  # stalled, or closed

@@ -46,6 +46,9 @@ class Endpoint:
         short_by_ms           the server holds so much less audio of each item than it sent (17)
         truncate_arguments    the arguments break off and the response ends as incomplete (34)
         duplicate_call        the call is delivered twice, under one id
+        second_id             the call is made twice, under two ids
+        promise_without_call  a response that announces a call ends with the announcement; the call is made when a
+                              response is asked for, or, with "always", never (11)
         unknown_tool          the call names this tool instead of its own (32)
         extra_argument        {name: value, ...} nobody declared, added to the arguments
         close                 {"after_s": s, "code": 1011, "reason": ""}: closes the socket after s seconds
@@ -66,14 +69,14 @@ class Endpoint:
         voice: Callable[..., Voice] = Voice,
     ) -> None:
         self._connection, self._settings, self._faults = connection, settings, dict(settings.faults)
-        self._make_ears, self._make_mind, self._voice = ears, mind, voice(settings.language)
+        self._make_ears, self._make_mind, self._voice = settings.fit(ears), mind, voice(settings.language)
         self._loop = asyncio.get_running_loop()
         self._transcription = settings.random("openai transcription")
         self._timers: dict[str, asyncio.TimerHandle] = {}  # by purpose
         self._is_silent = False  # stalled, or closed
         # the caller
         self._rate = RATE
-        self._ears = ears(settings.clips, RATE)
+        self._ears = self._make_ears(settings.clips, RATE)
         self._fed_before_ms = 0  # by ears of another format
         self._utterances: dict[str, Utterance] = {}  # by item id
         # the model
@@ -314,6 +317,11 @@ class Endpoint:
         """What goes into one response: one call at most, unless the model makes parallel calls."""
         allowed = response.options.get("parallel_tool_calls", self._wire.session.get("parallel_tool_calls", False))
         first = next((index for index, step in enumerate(steps) if isinstance(step, CallTool)), len(steps))
+        if "promise_without_call" in self._faults and 0 < first < len(steps) and response.is_shared:
+            if self._faults["promise_without_call"] != "always":
+                self._calls_to_make += steps[first:]
+                del self._faults["promise_without_call"]
+            return list(steps[:first])
         if allowed or len(steps) <= first + 1:
             return list(steps)
         if response.is_shared:

@@ -99,6 +99,8 @@ class Talk:
             self._called(call_id, step)
         if self._fault("duplicate_call", True):
             response.announce_done(item)
+        if self._fault("second_id", True):
+            return (yield from self._call(response, step))
         return True
 
     def _fault(self, name: str, usual: Any) -> Any:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +15,7 @@ from voicekit.simulator.profile import Profile
 # What can be made to go wrong; the endpoint of each provider says what it means there.
 FAULTS = (
     "close", "close_1008_on_audio_during_call", "delegations", "duplicate_call", "extra_argument", "garbage_after_s",
-    "goaway_after_s", "late_response", "no_setup_complete", "orphan_late_result", "short_by_ms", "stall_after_call",
+    "goaway_after_s", "late_response", "no_setup_complete", "orphan_late_result", "promise_without_call", "second_id", "short_by_ms", "stall_after_call",
     "stall_after_s", "truncate_arguments", "unknown_tool", "unspoken",
 )  # fmt: skip
 
@@ -28,6 +29,7 @@ class Settings:
     session_seconds  the service ends the session after this long (None: the vendor's limit)
     faults           misbehaviour to inject, by name; each endpoint documents those it knows
     clips            the sentences the ears know
+    detector         what they tell speech from noise by: "speech" or "energy" (`vad.DETECTORS`)
     """
 
     seed: int = 0
@@ -37,11 +39,16 @@ class Settings:
     session_seconds: float | None = None
     faults: Mapping[str, Any] = field(default_factory=dict)
     clips: Mapping[str, Clip] = field(default_factory=clips)
+    detector: str = "speech"
 
     def __post_init__(self) -> None:
         unknown = sorted(set(self.faults) - set(FAULTS))
         if unknown:
             raise ValueError(f"unknown fault {unknown[0]!r}; known: {', '.join(FAULTS)}")
+
+    def fit(self, ears: Callable[..., Any]) -> Callable[..., Any]:
+        """The same ears, with the detector of these settings."""
+        return ears if self.detector == "speech" else functools.partial(ears, detector=self.detector)
 
     def profile(self, model: str) -> Profile:
         """The profile of `model`. Raises ValueError for an unknown model, or a claim that nobody makes of it."""

@@ -1,0 +1,94 @@
+"""A call on its way through the application, and what its fate may be decided by."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal
+
+from voicekit.models import data_path
+from voicekit.policy import Delivery
+
+# What a model is told instead of a result that is dropped: a call id has to be answered all the same.
+SUPERSEDED = {
+    "status": "superseded",
+    "summary": "The caller has changed or withdrawn this request.",
+    "next_hint": "Say nothing about it.",
+}
+
+
+@dataclass(eq=False)
+class Call:
+    """One call on its way through the five steps. Times in session seconds."""
+
+    id: str
+    name: str
+    arguments_json: str
+    turn: str
+    proposed: float
+    caller_turn: int  # utterances the provider had heard when the call was proposed
+    broken: bool = False
+    arguments: dict[str, Any] = field(default_factory=dict)
+    answered: bool = False
+    withdrawn: bool = False  # by the provider; it expects no answer any more
+    outdated: str = ""  # why the result is not wanted any more: changed or withdrawn by the caller
+    called_off: bool = False  # the caller withdrew the request (outdated for that reason)
+    too_late: str = ""  # what to tell the caller of a call that was to be stopped and could not be
+    held: asyncio.Future[Literal["yes", "no"]] | None = None  # waits for the caller's yes, not begun
+    pending: bool = False  # its answer was "pending"; how it ended is told apart from it
+    delivery: Delivery | None = None  # a result that is in the conversation and still has to be asked for
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether the provider still waits for an answer."""
+        return not self.answered and not self.withdrawn
+
+    @property
+    def undecided(self) -> bool:
+        """Whether it may still be stopped, or its result dropped."""
+        return self.open or self.held is not None
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What a `delivery` function may look at when a result comes in."""
+
+    tool: str
+    caller_speaking: bool
+    agent_speaking: bool
+    caller_turns_since: int  # utterances heard since the call was proposed
+    seconds_since: float
+    said: str = ""  # what the agent said in the same turn before the call
+    said_seconds: float = 0.0
+
+
+def withdraws(text: str) -> bool:
+    """Whether an utterance takes back what was asked for: a phrase of data/withdrawals.csv anywhere in it."""
+    plain = text.lower().replace("\u2019", "'")
+    return any(phrase in plain for phrase in _withdrawals())
+
+
+def answer_to_a_question(text: str) -> Literal["yes", "no"] | None:
+    """A plain yes or no: the whole utterance is a phrase of data/answers.csv. "Sure, but what does it cost?" is none."""
+    return _answers().get(_plain(text))
+
+
+@cache
+def _withdrawals() -> tuple[str, ...]:
+    with data_path("withdrawals.csv").open(newline="", encoding="utf-8") as file:
+        return tuple(row["phrase"].lower() for row in csv.DictReader(file))
+
+
+@cache
+def _answers() -> Mapping[str, Literal["yes", "no"]]:
+    with data_path("answers.csv").open(newline="", encoding="utf-8") as file:
+        return {_plain(row["phrase"]): "yes" if row["answer"] == "yes" else "no" for row in csv.DictReader(file)}
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^\w']+", " ", text.lower().replace("\u2019", "'")).strip()

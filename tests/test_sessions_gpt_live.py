@@ -55,7 +55,7 @@ def closed(reason: str = "close_requested") -> dict[str, Any]:
 def script(
     rules: dict[str, Callable[[Service, dict[str, Any]], None]] | None = None, *opening: dict[str, Any]
 ) -> Script:
-    """Accept session.start, send `opening`, then follow `rules`; session.close is answered unless they say otherwise."""
+    """Accept session.start, send `opening`, then follow `rules`; session.close is answered unless those say how."""
     answers = {"session.close": lambda service, _frame: service.send(closed())} | (rules or {})
 
     def play(service: Service, frame: dict[str, Any]) -> None:
@@ -156,7 +156,7 @@ def test_nothing_goes_out_before_session_started() -> None:
             session = GptLiveSession(CLIENT, endpoint(service))
             with pytest.raises(SessionError, match="not open"):
                 await session.send_audio(LOUD)
-            with pytest.raises(SessionError, match="waited 10 s for session.started after session.start"):
+            with pytest.raises(SessionError, match=r"waited 10 s for session\.started after session\.start"):
                 async with session:
                     pass
             return [frame["type"] for frame in service.frames]
@@ -169,7 +169,7 @@ def test_a_startup_error_is_one_line() -> None:
 
     async def main() -> None:
         async with Service(lambda service, frame: service.send({"type": "error", "error": error})) as service:
-            with pytest.raises(SessionError, match="^no session with gpt-live-1: Unknown parameter: 'x'.$"):
+            with pytest.raises(SessionError, match=r"^no session with gpt-live-1: Unknown parameter: 'x'\.$"):
                 async with GptLiveSession(CLIENT, endpoint(service)):
                     pass
 
@@ -347,10 +347,10 @@ def test_the_callers_words_and_when_they_are_over() -> None:
 
 def test_delegations_and_acknowledgements() -> None:
     delegation = {"id": "d1", "type": "delegation", "target": "client"}
-    frames = [{"type": "session.delegation.created", "offset_ms": 4600, "delegation": delegation}]
-    for channel in ("instructions", "thinking", "commentary"):
-        frames.append({"type": f"session.{channel}.appended", "client_event_id": "a", "start_ms": 0, "end_ms": 800})
-    assert events_of(*frames) == [
+    created = {"type": "session.delegation.created", "offset_ms": 4600, "delegation": delegation}
+    times = {"client_event_id": "a", "start_ms": 0, "end_ms": 800}
+    acks = [{"type": f"session.{each}.appended", **times} for each in ("instructions", "thinking", "commentary")]
+    assert events_of(created, *acks) == [
         Delegation("d1", "client", 4600),
         Appended("a", "instructions", 800),
         Appended("a", "thinking", 800),
@@ -367,7 +367,7 @@ def test_calls_are_taken_from_output_item_done_only_and_once() -> None:
         function_call(),
         function_call(),
         function_call("call_2", "incomplete"),
-        nested("completed", response={"id": "resp_1", "status": "completed", "output": [], "usage": {"total_tokens": 3}}),
+        nested("completed", response={"id": "resp_1", "status": "completed", "usage": {"total_tokens": 3}}),
     ]
     assert events_of(*frames, config=BACKEND) == [
         Work("resp_1", "d1"),
@@ -407,7 +407,8 @@ def test_errors_and_usage() -> None:
 
 
 def test_events_nobody_knows_are_passed_over() -> None:
-    assert events_of({"type": "session.something.new", "x": 1}, {"type": "response.event", "event": {"type": "new"}}) == []
+    unknown = {"type": "session.something.new", "x": 1}
+    assert events_of(unknown, {"type": "response.event", "event": {"type": "new"}}) == []
 
 
 def test_every_event_the_sdk_types_is_used_or_listed_with_a_reason() -> None:

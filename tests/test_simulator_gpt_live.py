@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import itertools
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, get_args
@@ -55,6 +56,7 @@ ORDER = {
 }
 CLIENT = session_start(KitConfig("gpt-live-1", "You answer the telephone.", (ORDER,)))
 RESPONSES = session_start(KitConfig("gpt-live-1", "You answer the telephone.", (ORDER,), delegation="responses"))
+LONG = "It was packed on the twentieth, waited two days for a missing lid, and left our warehouse on the twenty-third."
 
 
 # The protocol, without a socket
@@ -236,7 +238,7 @@ def test_the_voices_are_the_sdks() -> None:
 
 
 def test_paths() -> None:
-    assert all(map(serves, ("/live/sessions", "/v1/live/sessions", "//v1/live/sessions/", "/v1/live/sessions/x/attach")))
+    assert all(map(serves, ("/live/sessions", "/v1/live/sessions", "//v1/live/sessions/", "/live/sessions/x/attach")))
     assert not any(map(serves, ("/live", "/v1/live/sessions/x", "/v1/live/sessions/x/fork", "/v1/realtime")))
 
 
@@ -415,7 +417,7 @@ async def test_a_burst_of_audio_is_answered_in_real_time_all_the_same() -> None:
         times = call.times("session.output_audio.delta")
         assert len(times) == 30
         assert times[-1] - began > 2.5
-        assert max(b - a for a, b in zip(times, times[1:], strict=False)) < 0.11
+        assert max(b - a for a, b in itertools.pairwise(times)) < 0.11
 
 
 @run
@@ -430,7 +432,8 @@ async def test_client_delegation_without_a_word_about_the_task() -> None:
         assert "".join(frame["delta"] for frame in call.all("session.input_transcript.delta")) == (
             "Hi, where is my order OD-20260818-001?"
         )
-        await call.send("session.commentary.append", event_id="c", content="It is on its way.", delegation_id="item_0001")
+        answer = {"content": "It is on its way.", "delegation_id": "item_0001"}
+        await call.send("session.commentary.append", event_id="c", **answer)
         appended = await call.wait_until("session.commentary.appended")
         assert appended["client_event_id"] == "c"
         assert 500 <= appended["end_ms"] - appended["start_ms"] <= 1200
@@ -567,30 +570,28 @@ async def test_without_parallel_calls_one_response_holds_one() -> None:
 
 @run
 async def test_talking_over_it_makes_it_stop_and_mm_hm_does_not() -> None:
-    long = "It was packed on the twentieth, waited two days for a missing lid, and left our warehouse on the twenty-third."
     for clip, stops in (("opening_hours", True), ("mm_hm", False)):
         async with phone() as call:
-            await call.send("session.commentary.append", content=long, delegation_id=None)
+            await call.send("session.commentary.append", content=LONG, delegation_id=None)
             await call.wait(4.0)
             assert call.heard()
             await call.say(clip)
             await call.wait(6.0)
             ((_, stop), *_) = call.heard()
             assert (stop < 5.0) == stops, clip  # 0.6 s after the caller began, at 4.0
-            assert (long in call.words) != stops
+            assert (LONG in call.words) != stops
 
 
 @run
 async def test_stop_talking_is_not_cancel_my_order() -> None:
-    long = "It was packed on the twentieth, waited two days for a missing lid, and left our warehouse on the twenty-third."
     async with phone() as call:
         await call.say("order_status")
         await call.wait_until("session.delegation.created")
-        await call.send("session.commentary.append", content=long, delegation_id=None)
+        await call.send("session.commentary.append", content=LONG, delegation_id=None)
         await call.wait(4.0)
         await call.say("stop_talking")
         await call.wait(2.0)
-        assert long not in call.words
+        assert LONG not in call.words
         assert len(call.all("session.delegation.created")) == 1  # nothing about it went to the backend
         await call.send("session.commentary.append", content="It arrives on Friday.", delegation_id="item_0001")
         await call.wait(5.0)

@@ -21,6 +21,7 @@ from voicekit.conversation import Conversation
 from voicekit.delegation import Backend, Desk
 from voicekit.delegation_backends import Responses, Rules
 from voicekit.dispatcher import Dispatcher
+from voicekit.echo import Microphone
 from voicekit.experiment import Plan
 from voicekit.instructions import instructions
 from voicekit.journal import Journal
@@ -84,7 +85,9 @@ async def _service(plan: Plan) -> AsyncIterator[Endpoint]:
     if plan.target == "live":
         yield live_endpoint(plan.model)
         return
-    settings = Settings(seed=plan.seed, claims=plan.claims, faults=plan.faults, language=plan.language)
+    settings = Settings(
+        seed=plan.seed, claims=plan.claims, faults=plan.faults, language=plan.language, detector=plan.detector
+    )
     async with Simulator(settings) as simulator:
         if provider(plan.model) == "gemini-live":
             url = simulator.url.replace("http:", "https:")
@@ -128,17 +131,21 @@ class _Talk:
         self.conversation = Conversation(session, self.speaker, journal, now)
         notify = functools.partial(journal.add, "tool")
         backend = ToolBackend(self.tools, ledger, random.Random(f"{plan.seed}/tools"), now=now, notify=notify)
-        self.dispatcher = Dispatcher(self.conversation, backend, plan.policy, journal, now, plan.model)
+        self.dispatcher = Dispatcher(self.conversation, backend, plan.policy, journal, now, plan.model, plan.language)
         self.desk: Desk | None = None
         if session.capabilities.delegates:
             worker = plan.backend or _backend(plan, config, endpoint)
             self.desk = Desk(cast(DelegatingSession, session), self.dispatcher, worker, journal, now)
+        self.microphone = Microphone(
+            session.send_audio, self.speaker.between, now, echo_db=plan.echo_db, guard=plan.echo_guard
+        )
         self.caller = Caller(
             plan.scenario.lines,
             audio.clips(),
             journal,
-            session.send_audio,
+            session.send_audio if plan.echo_db is None else self.microphone,
             frame_ms=plan.frame_ms,
+            level_db=plan.caller_db,
             noise_db=plan.noise_db,
             seed=plan.seed,
             now=now,
@@ -185,9 +192,10 @@ class _Talk:
                 self.journal.add("session", "problem", text=text, code="max_seconds", recoverable=False)
             if talking in done and isinstance(talking.exception(), SessionError):
                 await asyncio.wait({reading}, timeout=1.0)  # the reader knows why
-            if reading in done and self.desk is not None:
+            if reading.done():  # the provider hung up: what was being worked on is not thrown away
                 self.conversation.working.clear()
-                await self.desk.settle()  # the provider hung up: what was being worked on is not thrown away
+                if self.desk is not None:
+                    await self.desk.settle()
                 await self.dispatcher.settle()
         finally:
             self.caller.stop()
@@ -226,7 +234,9 @@ class _Talk:
             await asyncio.sleep(ENDING_SECONDS)
             idle = self.speaker.idle_since
             if not self.busy and idle is not None and max(idle, self.caller.last_speech_end or 0.0) <= since:
-                return
+                if not self.dispatcher.wishes.waits_for_caller:
+                    return
+                self.dispatcher.wishes.let_go("the caller has said everything, and not yes")
 
 
 def _tools(plan: Plan) -> list[Tool]:
@@ -239,17 +249,29 @@ def _tools(plan: Plan) -> list[Tool]:
 
 def _config(plan: Plan, tools: list[Tool]) -> SessionConfig:
     text = plan.instructions
+    if text is None:
+        text = instructions(plan.policy, [tool.name for tool in tools], plan.language, _left_over(plan.earlier))
     return SessionConfig(
         model=plan.model,
-        instructions=instructions(plan.policy, [tool.name for tool in tools], plan.language) if text is None else text,
+        instructions=text,
         tools=tuple(
             {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
             | ({"behavior": plan.policy.behavior} if plan.policy.behavior else {})
             for tool in tools
         ),
         language=plan.language,
+        silence_ms=plan.silence_ms,
         delegation=plan.delegation or "client",
     )
+
+
+def _left_over(earlier: Run | None) -> list[tuple[str, str, str]]:
+    """The results of a run that came when nobody was left to tell."""
+    if earlier is None:
+        return []
+    calls = {row["call_id"]: row for row in earlier.call_rows}
+    known = [row for row in earlier.undelivered if row["call_id"] in calls]
+    return [(calls[row["call_id"]]["tool"], calls[row["call_id"]]["arguments"], row["text"]) for row in known]
 
 
 def _backend(plan: Plan, config: SessionConfig, endpoint: Endpoint) -> Backend:

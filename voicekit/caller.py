@@ -76,6 +76,7 @@ class Caller:
     lines       what is said; a line never begins before the one before has ended
     send        takes one frame; what it raises ends `run`
     frame_ms    length of a frame in ms
+    level_db    how much louder (or, below 0, softer) than recorded the caller speaks, in dB
     noise_db    level of white background noise in dBFS, None for digital silence; the same `seed`, the same noise
     now         session time in seconds; by default counted from the start of `run`
     busy        whether the application still owes the caller something (an answer, a call that is open)
@@ -92,6 +93,7 @@ class Caller:
         send: Callable[[bytes], Awaitable[None]],
         *,
         frame_ms: int = 100,
+        level_db: float = 0.0,
         noise_db: float | None = None,
         seed: int = 0,
         now: Callable[[], float] | None = None,
@@ -101,7 +103,7 @@ class Caller:
         for line in lines:
             if line.clip not in clips:
                 raise ValueError(f"unknown clip {line.clip!r}; known: {', '.join(sorted(clips))}")
-        self._lines = [(line, clips[line.clip], clips[line.clip].samples) for line in lines]
+        self._lines = [(line, clips[line.clip], _at_level(clips[line.clip].samples, level_db)) for line in lines]
         self._journal = journal
         self._send = send
         self._frame = round(RATE * frame_ms / 1000)
@@ -323,6 +325,12 @@ class Caller:
         self._armed = False
         self._cancel_watch()
         self._cancel_watch = lambda: None
+
+
+def _at_level(samples: Samples, level_db: float) -> Samples:
+    if not level_db:
+        return samples
+    return np.clip(np.round(samples * 10.0 ** (level_db / 20.0)), -32768, 32767).astype(np.int16)
 
 
 def _noise(frame: int, noise_db: float | None, seed: int) -> Samples:

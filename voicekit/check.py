@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -14,13 +14,15 @@ from typing import Any
 from voicekit.caller import Line
 from voicekit.dispatcher import Moment
 from voicekit.experiment import Scenario, Target, run
+from voicekit.instructions import BASE
 from voicekit.lesson import loop
-from voicekit.metrics import utterances
+from voicekit.metrics import played, utterances
 from voicekit.policy import Policy
 from voicekit.results import ok, problem
 from voicekit.runs import Run
 from voicekit.tools import Result
 from voicekit.tools import tool as make_tool
+from voicekit.wording import SENTENCES, sentence_count, words_about
 
 
 @dataclass(frozen=True)
@@ -177,3 +179,116 @@ def _talk(data: dict[str, Any], function: Callable[..., str], model: str, target
     scenario = Scenario("small_talk", lines=SMALL_TALK)
     policy = Policy(delivery=function)  # type: ignore[arg-type]
     return run(scenario, model=model, policy=policy, tools=(get_order_status,), target=target)
+
+
+@dataclass(frozen=True, repr=False)
+class Wording(Verdict):
+    """What an announcement is about: "caller" (their matter), "machine" (its state), "both" or "neither"."""
+
+    about: str = "neither"
+
+    def __repr__(self) -> str:
+        of = {"caller": "the caller's matter", "machine": "the machine's state"}
+        first = f"It describes {of.get(self.about, self.about)}."
+        return "\n".join([first, *(f"Still missing: {finding}" for finding in self.findings)])
+
+
+def preamble(text: str, language: str | None = None, words: Iterable[tuple[str, str]] = ()) -> Wording:
+    """Notebook 04: does an announcement describe the machine's state or the caller's matter? True for the latter.
+
+    By the words of data/preamble_words.csv (English and German), of one `language` or of all; `words` are more of them,
+    as (words, about) with about one of caller, action, machine, wait: `words=[("parcel*", "caller")]`.
+    """
+    found = words_about(text, language, words)
+    theirs, ours = found.get("caller", []) + found.get("action", []), found.get("machine", []) + found.get("wait", [])
+    findings = [f'"{word}" is about the machine; say what is done about the caller\'s matter.' for word in ours]
+    if not theirs:
+        findings.append("what is done for the caller: a verb and a thing, such as checking an order.")
+    if sentence_count(text) > SENTENCES:
+        findings.append(f"brevity: one short sentence, {SENTENCES} at most.")
+    about = {(True, True): "both", (True, False): "caller", (False, True): "machine"}.get((bool(theirs), bool(ours)), "neither")
+    return Wording(tuple(findings), about)
+
+
+CONFIRMED = (Line("book_thursday", at=0.5), Line("yes_please", after="agent_done", seconds=0.6))
+ANNOUNCEMENT_CASES = (
+    ("the fast tool", Scenario("fast", tools={"check_stock": 0.2}, lines=(Line("stock", at=0.5),)), False),
+    ("the slow tool", Scenario("slow", tools={"get_order_status": 6.0}, lines=(Line("order_status", at=0.5),)), True),
+    ("the confirmed booking", Scenario("confirmed", tools={"book_appointment": 2.0}, lines=CONFIRMED), False),
+)
+
+
+def announcements(section: str, model: str = "gpt-realtime", target: Target = "simulator") -> Verdict:
+    """Notebook 04: does a model that reads this `# Preambles` section announce the slow tool, and nothing else?
+
+    Three conversations are held: a lookup that takes 0.2 s, one that takes 6 s, and a booking that the caller has just
+    confirmed. What was said in the turn of the call, before its result, is the announcement.
+    """
+    findings = []
+    if "# preambles" not in section.lower():
+        findings.append("the heading `# Preambles`, by which a model finds the section.")
+    for what, scenario, wanted in ANNOUNCEMENT_CASES:
+        talk = run(scenario, model=model, instructions=f"{BASE['en']}\n\n{section}", target=target)
+        said = _announced(talk)
+        if not talk.call_rows:
+            findings.append(f"a call of {what}; the model never made one.")
+        elif said and not wanted:
+            wait = f"{talk.values['time_to_result']:.2f} s ({talk.meta['provenance']})"
+            findings.append(f'silence before {what}: "{said}" came first, the answer after {wait}.')
+        elif wanted and not said:
+            longest = f"{talk.values['dead_air_longest']:.2f} s ({talk.meta['provenance']})"
+            findings.append(f"an announcement of {what}: the longest silence is {longest}.")
+        elif wanted and not preamble(said):
+            findings.append(f'an action before {what}: "{said}" is about the machine, not about the caller\'s matter.')
+    return Verdict(tuple(findings))
+
+
+def _announced(talk: Run) -> str:
+    """What was said in the turn of the first call before its result was there."""
+    events = talk.event_rows
+    turn = next((event["detail"]["turn"] for event in events if event["kind"] == "proposed"), None)
+    done = next((event["t"] for event in events if event["kind"] == "answered"), float("inf"))
+    spoken = [each for each in played(events) if turn and each.turn == turn and each.start < done]
+    return " ".join(" ".join(word for _, word in each.words) for each in spoken).strip()
+
+
+FRIDAY, THURSDAY = {"day": "friday"}, {"day": "thursday"}
+FIRST, SECOND = {"order_id": "OD-20260818-001"}, {"order_id": "OD-20260818-002"}
+BLUE, RED = {"item": "blue kettle"}, {"item": "red kettle"}
+AT_TEN, AT_TWO = FRIDAY | {"time": "10:00"}, THURSDAY | {"time": "14:00"}
+# What the caller said second, the calls it led to while the first was running, and whether the first is outdated by it.
+REVISION_CASES: tuple[tuple[str, tuple[str, dict[str, Any]], tuple[str, dict[str, Any]], bool], ...] = (
+    ("No, make that Thursday.", ("find_appointment", FRIDAY), ("find_appointment", THURSDAY), True),
+    ("On Friday, but at ten.", ("find_appointment", FRIDAY), ("find_appointment", AT_TEN), True),
+    ("And where is my other order?", ("get_order_status", FIRST), ("get_order_status", SECOND), False),
+    ("Tell me everything about it.", ("get_order_status", FIRST), ("get_order_status", FIRST | {"details": True}), True),
+    ("And how much is shipping?", ("check_stock", BLUE), ("get_shipping", BLUE), False),
+    ("And do you have the red one?", ("check_stock", BLUE), ("check_stock", RED), False),
+    ("Thursday at two is fine, book it.", ("find_appointment", THURSDAY), ("book_appointment", AT_TWO), False),
+    ("And my wife on Friday at ten.", ("book_appointment", AT_TWO), ("book_appointment", AT_TEN), False),
+)
+
+
+def revision_key(
+    function: Callable[[str, dict[str, Any]], str], model: str = "gemini-3.8-live", target: Target = "simulator"
+) -> Verdict:
+    """Notebook 06: does `function(tool, arguments)` tell a changed wish from a second one, in eight conversations?"""
+    findings = []
+    for said, first, second, outdated in REVISION_CASES:
+        try:
+            keys = [function(name, dict(arguments)) for name, arguments in (first, second)]
+        except Exception as error:
+            findings.append(f'"{said}": a key; the function raised {type(error).__name__}: {error}')
+            continue
+        if not all(isinstance(key, str) for key in keys):
+            findings.append(f'"{said}": a key that is a string, not {keys[0]!r}.')
+        elif (keys[0] == keys[1] != "") != outdated:
+            calls = f"{first[0]}, then {second[0]}"
+            wanted = "the first result is outdated; give both the same key" if outdated else "both results are wanted"
+            findings.append(f'"{said}" ({calls}): {wanted}.')
+    if findings:
+        return Verdict(tuple(findings))
+    talk = run("friday_thursday", model=model, policy=Policy(revision_key=function), target=target)
+    if talk.values["stale_spoken"] or not talk.values["stale_dropped"]:
+        findings.append("in the conversation about Friday and Thursday, silence about Friday.")
+    return Verdict(tuple(findings))

@@ -46,7 +46,8 @@ class Conversation:
     turn               id of the turn the model is generating, or None
     working            responses of a delegated backend that are under way
     caller_turns       utterances the provider has heard so far
-    started            call ids the latest turn was asked to speak about
+    begun              of every turn so far: the call ids it was asked to speak about
+    turn_ended         when the latest turn ended (minus infinity before)
     quiet_since        since when nobody has spoken or generated (0 before)
     """
 
@@ -59,11 +60,13 @@ class Conversation:
         self.turn: str | None = None
         self.working: set[str] = set()
         self.caller_turns = 0
-        self.started: tuple[str, ...] = ()
+        self.begun: list[tuple[str, ...]] = []
+        self.turn_ended = float("-inf")
         self.quiet_since = 0.0
         self._was_quiet = True
         self.collisions = 0
         self.last_understood = ""
+        self._turns_are_reported = False  # the provider says when the caller stops; else a transcript is the only sign
         self._last_heard: str | None = None
         self.problem: Problem | None = None
         self._turn_expected_until = 0.0
@@ -103,10 +106,12 @@ class Conversation:
                     self.speaker.said(event.item, event.text)
                 return
             case TurnStarted():
-                self.turn, self.started, self._turn_expected_until = event.turn, event.call_ids, 0.0
+                self.turn, self._turn_expected_until = event.turn, 0.0
+                self.begun.append(event.call_ids)
                 journal.add("session", "turn_started", item=event.turn, calls=list(event.call_ids))
             case TurnDone():
                 self.turn = None if self.turn == event.turn else self.turn
+                self.turn_ended = self.now()
                 journal.add("session", "turn_done", item=event.turn, status=event.status, reason=event.reason)
             case SpeechStarted():
                 self.caller_speaking = True
@@ -114,6 +119,7 @@ class Conversation:
                 await self._yield_floor()
             case SpeechStopped():
                 self.caller_speaking = False
+                self._turns_are_reported = True
                 self.caller_turns += 1
                 if not (self.session.capabilities.waits_for_result and self.calls_open()):
                     self._turn_expected_until = self.now() + EXPECTED_TURN_SECONDS
@@ -123,8 +129,8 @@ class Conversation:
                 if not event.final:
                     return
                 self.last_understood = event.text
-                if not self.session.capabilities.reports_speech and event.item != self._last_heard:
-                    self.caller_turns += 1  # the transcript is the only sign that the caller has spoken
+                is_new = event.item is None or event.item != self._last_heard
+                self.caller_turns += is_new and not self._turns_are_reported
                 self._last_heard = event.item
                 journal.add("session", "understood", item=event.item, text=event.text)
             case Delegation():
@@ -135,7 +141,7 @@ class Conversation:
                 self._note_work(event)
             case Interrupted():
                 journal.add("session", "interrupted", item=event.turn)
-                await self._yield_floor()
+                await self._yield_floor(event.turn)
             case Problem():
                 self._note(event)
             case GoAway():
@@ -172,14 +178,25 @@ class Conversation:
         about = {"delegation": work.delegation, "status": work.status}
         self.journal.add("session", kind, item=work.response, text=work.text or None, **about)
 
-    async def _yield_floor(self) -> None:
-        """Stop being heard at once, then tell the provider what was heard, where it can be told."""
-        if self.agent_speaking:
-            self.on_barge_in("the caller talked over the agent")
-        await self._flush()
+    async def _yield_floor(self, turn: str = "") -> None:
+        """The caller has begun to speak. In this order: silence, the calls, and what the provider has to know.
 
-    async def _flush(self) -> None:
-        for item, heard_samples, flushed_samples in self.speaker.flush():
+        A call under way is touched by none of it, unless `on_barge_in` does. What still arrives of `turn` is dropped.
+        """
+        was_speaking, cut = self.agent_speaking, self.speaker.flush()
+        if turn:
+            self.speaker.flush(turn=turn)
+        if was_speaking:
+            self.on_barge_in("the caller talked over the agent")
+        await self._report(cut)
+
+    async def _report(self, cut: list[tuple[str, int, int]]) -> None:
+        """Tell the provider what was heard of each item that was cut off, where it can be told.
+
+        The position is the player's, never the wall clock's: at most the audio received, and no item that was played to
+        its end or of which nothing had arrived.
+        """
+        for item, heard_samples, flushed_samples in cut:
             heard_ms = heard_samples * 1000 // 24_000
             if not flushed_samples:
                 continue  # played to its end: the provider is right to believe that all of it was heard
@@ -193,10 +210,11 @@ class Conversation:
                     self.journal.add("session", "problem", text=str(error), code="truncate", recoverable=True)
 
     async def stop_speaking(self) -> None:
-        """Interrupt the agent's own speech: generation where it can be cancelled, playout always."""
+        """Interrupt the agent's own speech: playout first, then generation, if there still is any to cancel."""
+        cut = self.speaker.flush()
         if self.turn is not None and self.session.capabilities.can_cancel:
             await self.session.stop_speaking()
-        await self._flush()
+        await self._report(cut)
 
     def wake(self) -> None:
         """Let those who wait for a state look again."""

@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from voicekit.dispatcher import SUPERSEDED, Call, Dispatcher
+from voicekit.calls import Call
+from voicekit.dispatcher import Dispatcher
 from voicekit.journal import Journal
 from voicekit.metrics import words_of
 from voicekit.policy import Delivery
@@ -103,7 +104,10 @@ class Toolbox:
         task.calls.append(call)
         told, delivery = dispatcher.settled(call, await dispatcher.carry_out(call))
         task.deliveries.append(delivery)
-        if told is SUPERSEDED or (call.outdated and told["status"] == "cancelled"):
+        if told["status"] == "superseded" and "result" in told:  # not to be said, but to be known
+            summary = told["result"].get("summary", "")
+            await self._desk.append("thinking", f"Not wanted any more: {summary}", task)
+        if told["status"] == "superseded" or (call.outdated and told["status"] == "cancelled"):
             raise Replaced(call.outdated)
         task.must_tell |= bool(task.replaced) and delivery != "silent"
         return told

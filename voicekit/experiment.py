@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Target = Literal["simulator", "live", "replay"]
+# Settings that are numbers, with the range that makes sense.
+NUMBERS = (
+    ("frame_ms", 10, 200), ("max_seconds", 1, 3600), ("caller_db", -40, 20), ("echo_db", -60, 0), ("silence_ms", 50, 5000),
+)  # fmt: skip
 POLICY_FIELDS = frozenset(each.name for each in dataclasses.fields(Policy))
 
 
@@ -70,6 +74,11 @@ class Plan:
     tool_seconds  seconds every tool takes, or a mapping by tool name; None: as the scenario says
     language      "en" or "de"
     frame_ms      length of a caller audio frame
+    caller_db     how much louder (or, below 0, softer) than recorded the caller speaks, dB
+    echo_db       the caller's microphone picks up the agent at this level relative to the playout, 120 ms later, dB
+    echo_guard    "compare": what is only a copy of the playout is not sent (see echo.py); "none": all is sent
+    detector      what the simulated service tells speech from noise by: "speech" or "energy" (see vad.py)
+    silence_ms    how long the caller must be silent for a turn to end
     noise_db      level of background noise on the caller's line in dBFS; None: none
     max_seconds   the run is ended after this long, in session seconds
     claims        which of two contradicting claims the simulated model follows (data/models.csv)
@@ -77,6 +86,7 @@ class Plan:
     tool_faults   faults of tools, by name (see `tools.Fault`)
     tools         the reader's own tools, instead of the scenario's
     instructions  replaces the instructions composed from the policy
+    earlier       an earlier run: the results it could tell nobody are given to the model as context
     delegation    who works for a model that hands work over: "client" (the application) or "responses" (a backend of the
                   service, which calls the application's tools); None for other models
     backend       the reader's own worker for client delegation (see `delegation.Backend`)
@@ -92,6 +102,11 @@ class Plan:
     tool_seconds: float | Mapping[str, float] | None = None
     language: str = "en"
     frame_ms: int = 100  # vendors advise 20 to 100; each frame costs both sides the same work whatever its length
+    caller_db: float = 0.0
+    echo_db: float | None = None
+    echo_guard: Literal["compare", "none"] = "compare"
+    detector: Literal["speech", "energy"] = "speech"
+    silence_ms: int = 500
     noise_db: float | None = None
     max_seconds: float = 180.0
     claims: Mapping[str, str] = field(default_factory=dict)
@@ -99,6 +114,7 @@ class Plan:
     tool_faults: Mapping[str, Any] = field(default_factory=dict)
     tools: tuple[Any, ...] | None = None
     instructions: str | None = None
+    earlier: Run | None = None
     delegation: Literal["client", "responses"] | None = None
     backend: Any = None
     supervisor: Callable[[dict[str, Any]], object] | None = None
@@ -149,8 +165,13 @@ class Plan:
 
     def check(self) -> None:
         """Raise ValueError for numbers no run can have and clips that do not exist."""
-        for name, low, high in (("frame_ms", 10, 200), ("max_seconds", 1, 3600)):
+        for name, allowed in (("echo_guard", ("compare", "none")), ("detector", ("speech", "energy"))):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} is one of {', '.join(allowed)}, not {getattr(self, name)!r}")
+        for name, low, high in NUMBERS:
             value = getattr(self, name)
+            if name == "echo_db" and value is None:
+                continue
             if not isinstance(value, (int, float)) or not low <= value <= high:
                 raise ValueError(f"{name} is a number from {low} to {high}, not {value!r}")
         seconds = self.tool_seconds

@@ -49,6 +49,19 @@ def preamble_section(policy: Policy, tools: Iterable[str], language: str = "en")
     )
 
 
-def instructions(policy: Policy, tools: Iterable[str], language: str = "en") -> str:
-    """The whole text: the task, and the section on preambles."""
-    return f"{BASE.get(language, BASE['en'])}\n\n{preamble_section(policy, tools, language)}"
+def earlier_section(results: Iterable[tuple[str, str, str]]) -> str:
+    """What came after the last call was over, as (tool, arguments as JSON, summary): context, not news to begin with."""
+    lines = [f"- {tool} {arguments}: {summary}" for tool, arguments, summary in results]
+    if not lines:
+        return ""
+    advice = "The caller has not heard them. Do not begin with them; they may have changed their mind."
+    return "\n".join(["# Results that came after the last call", advice, *lines, ""])
+
+
+def instructions(
+    policy: Policy, tools: Iterable[str], language: str = "en", earlier: Iterable[tuple[str, str, str]] = ()
+) -> str:
+    """The whole text: the task, the section on preambles, and results nobody could be told in an earlier call."""
+    task = f"{BASE.get(language, BASE['en'])}\n\n{preamble_section(policy, tools, language)}"
+    section = earlier_section(earlier)
+    return f"{task}\n{section}" if section else task

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -156,7 +156,7 @@ def measure(events: Sequence[Event], calls: Sequence[dict[str, Any]]) -> dict[st
     agent = [interval for each in speech for interval in each.audible]
     waits = merged(spans(calls, events))
     quiet = [b - a for span in waits for a, b in silences(span, caller, agent)]
-    interruptions = _interruptions(spoken, agent)
+    interruptions = _interruptions(spoken, speech)
     done_to_heard = [
         call["heard"] - call["finished"]
         for call in calls
@@ -197,15 +197,17 @@ def measure(events: Sequence[Event], calls: Sequence[dict[str, Any]]) -> dict[st
 def mark_heard(calls: Sequence[dict[str, Any]], events: Sequence[Event]) -> None:
     """Fill in `heard` of each call: when the speech that carries its result was first heard, or None.
 
-    `stale` says whether the caller had changed or withdrawn the request before the result was there.
+    `stale` says whether the caller had changed or withdrawn the request before the result was there. That something has
+    happened is never stale: it has to be told.
     """
     speech = played(events)
-    answered = {event["call_id"]: event["t"] for event in events if event["kind"] == "answered"}
+    # Of a call whose answer was only "pending", the end is told apart from it.
+    answered = {event["call_id"]: event["t"] for event in events if event["kind"] in ("answered", "told")}
     outdated = {event["call_id"] for event in events if event["kind"] == "outdated"}
     summaries = {call["call_id"]: _summary(call) for call in calls}
     wanted_still = {summaries[call["call_id"]] for call in calls if call["call_id"] not in outdated}
     for call in calls:
-        call["stale"] = call["call_id"] in outdated
+        call["stale"] = call["call_id"] in outdated and call["effect"] != "committed"
         t, summary = answered.get(call["call_id"]), summaries[call["call_id"]]
         others = set[str]().union(*(words_of(each) for each in summaries.values() if each != summary))
         # "On Friday there is a free appointment at ten" and "On Thursday ... at two" differ in two words only.
@@ -231,19 +233,27 @@ def response_latencies(spoken: Sequence[Utterance], agent: Sequence[Interval]) -
     return found
 
 
-def _interruptions(spoken: Sequence[Utterance], agent: Sequence[Interval]) -> list[float | None]:
-    """For each utterance begun while the agent was audible: seconds until it is silent; None beyond the limit."""
+def _interruptions(spoken: Sequence[Utterance], speech: Sequence[Played]) -> list[float | None]:
+    """For each utterance begun while the agent spoke: seconds until it is silent for good; None beyond the limit.
+
+    A breath between two sentences is no yielding: what counts is the last sound of the stretch that was talked into.
+    """
+    stretches = merged((each.audible[0][0], each.audible[-1][1]) for each in speech if each.audible)
     found: list[float | None] = []
     for utterance in spoken:
-        for start, end in merged(agent):
+        for start, end in stretches:
             if start < utterance.start < end:
                 found.append(end - utterance.start if end - utterance.start <= YIELD_WITHIN else None)
     return found
 
 
 def _preambles(calls: Sequence[dict[str, Any]], events: Sequence[Event], speech: Sequence[Played]) -> dict[str, float]:
-    """Calls announced by speech of the same turn that was heard before their result: call id -> audible seconds."""
-    turns = {event["call_id"]: event["detail"].get("turn") for event in events if event["kind"] == "proposed"}
+    """Calls announced by speech of the same turn that was heard before their result: call id -> audible seconds.
+
+    A turn that ends "in_progress" goes on in the next one (extended thinking closes the turn of its filler).
+    """
+    same = _continued(events)
+    turns = {event["call_id"]: same(event["detail"].get("turn")) for event in events if event["kind"] == "proposed"}
     done = {event["call_id"]: event["t"] for event in events if event["kind"] == "answered"}
     found: dict[str, float] = {}
     for call in calls:
@@ -251,12 +261,24 @@ def _preambles(calls: Sequence[dict[str, Any]], events: Sequence[Event], speech:
         seconds = sum(
             end - start
             for stretch in speech
-            if stretch.turn and stretch.turn == turns.get(call_id) and stretch.start < done.get(call_id, float("inf"))
+            if stretch.turn and same(stretch.turn) == turns.get(call_id) and stretch.start < done.get(call_id, float("inf"))
             for start, end in stretch.audible
         )
         if seconds > 0:
             found[call_id] = seconds
     return found
+
+
+def _continued(events: Sequence[Event]) -> Callable[[str | None], str | None]:
+    """A function from the name of a turn to that of the turn it goes on from."""
+    first: dict[str, str] = {}
+    going_on: str | None = None
+    for event in events:
+        if event["kind"] == "turn_started" and going_on is not None:
+            first[event["item"]], going_on = first.get(going_on, going_on), None
+        elif event["kind"] == "turn_done" and event["detail"].get("reason") == "in_progress":
+            going_on = event["item"]
+    return lambda turn: first.get(turn, turn) if turn else turn
 
 
 def duplicate_effects(calls: Sequence[dict[str, Any]]) -> int:

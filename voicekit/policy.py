@@ -17,6 +17,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "preamble": ("none", "filler", "action"),
     "on_barge_in": ("finish", "cancel", "hold_until_confirmed"),
     "stale": ("drop", "silent", "speak"),
+    "same_action": ("session", "turn", "call"),
 }
 TAKES_FUNCTION = ("delivery", "on_barge_in")
 
@@ -27,13 +28,15 @@ class Policy:
 
     behavior       "blocking", "non_blocking" or None (the model's default, sent explicitly where the model has it)
     delivery       when a result is said: "when_idle", "interrupt", "silent", or a function `(result, conversation)`
-                   that returns one of them (see `dispatcher.Conversation`)
+                   that returns one of them (see `calls.Moment`)
     preamble       what is announced before a call: "none", "filler" or "action"
     on_barge_in    what becomes of a running call when the caller interrupts: "finish", "cancel",
                    "hold_until_confirmed", or a function of the tool that returns one of them
     stale          a result whose request was changed or withdrawn: "drop", "silent" or "speak"
     revision_key   `(tool name, arguments) -> str`: calls with the same key are revisions of one wish, of which the latest
                    counts; "" for a wish of its own. None: the tool's own `wish`
+    same_action    calls with the same tool and arguments are one intended action, with one effect, within the whole
+                   "session", within one "turn" of the caller (asked for again, it is a new order), or never: "call"
     without_asking names of the tools that run without asking; None: no tool is asked about. Fixed before the start
     guardrails     functions of the call that allow, skip, replace or abort it
     tool_timeout   limit of one tool run, seconds
@@ -45,6 +48,7 @@ class Policy:
     preamble: Literal["none", "filler", "action"] = "none"
     on_barge_in: BargeIn | Callable[[Any], BargeIn] = "finish"
     stale: Literal["drop", "silent", "speak"] = "drop"
+    same_action: Literal["session", "turn", "call"] = "session"
     revision_key: Callable[[str, dict[str, Any]], str] | None = None
     without_asking: frozenset[str] | None = None
     guardrails: tuple[Callable[[Any], Any], ...] = ()

@@ -102,6 +102,9 @@ class Mind:
         self.instructions = instructions
         self.tools = {str(tool["name"]): tool for tool in tools if tool.get("name")}
         self._preambles = read_preambles(instructions)
+        for number, (call, summary) in enumerate(read_earlier_results(instructions), 1):
+            known = Request(call, output={"status": "ok", "summary": summary}, state="answered")
+            self._requests.setdefault(f"earlier_{number}", known)
 
     def hear(self, utterance: Utterance) -> None:
         self._waiting.append(utterance)
@@ -375,6 +378,14 @@ def read_preambles(instructions: str) -> dict[str, str]:
         key = "*" if name.lower() in ("any tool", "other tools") else name
         found[key] = "" if phrase.lower().rstrip(".") == "none" else phrase.strip('"')
     return found
+
+
+def read_earlier_results(instructions: str) -> list[tuple[CallTool, str]]:
+    """Results an earlier call was too short for: lines `- tool {arguments}: summary` under their heading."""
+    heading = r"^#+\s*Results that came after the last call\s*$(.*?)(?=^#|\Z)"
+    section = re.search(heading, instructions, re.MULTILINE | re.DOTALL | re.IGNORECASE)
+    lines = re.findall(r"^-\s*(\w+)\s+(\{.*?\}):\s*(.+?)\s*$", section[1] if section else "", re.MULTILINE)
+    return [(CallTool(tool, json.loads(arguments)), summary) for tool, arguments, summary in lines]
 
 
 def parse_output(output: Any) -> Any:

@@ -250,6 +250,18 @@ class Speaker:
         self._settle()
         return lambda: self._watches.remove(watch) if watch in self._watches else None
 
+    def between(self, start: int, stop: int) -> Samples:
+        """What left the loudspeaker from session sample `start` to `stop` (both past); 0 where nothing did."""
+        sound, now = np.zeros(stop - start, np.int16), self._index()
+        place = max(0, bisect_right(self._spans, start, key=lambda span: span.start) - 1)
+        for span in self._spans[place:]:
+            if span.start >= stop:
+                break
+            first, last = max(start, span.start), min(stop, span.stop, now)
+            if first < last:
+                sound[first - start : last - start] = span.samples[first - span.start : last - span.start]
+        return sound
+
     @property
     def recorded(self) -> list[tuple[int, Samples]]:
         """What has been heard, as a track of `recording.mix`: (first session sample, samples), in order."""

@@ -6,7 +6,6 @@ after a promise (see `replies`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,14 +29,15 @@ class _Turn:
     items: list[str] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     answered: set[str] = field(default_factory=set)  # calls whose results are in
+    before_results: int = 0  # messages begun while no result was in
     is_over: bool = False
 
 
 class Spoken:
     """Listens to the journal; `on_promise(turn, text)` is called for a promise without a call."""
 
-    def __init__(self, journal: Journal, now: Callable[[], float], language: str = "en") -> None:
-        self._journal, self._now, self._language = journal, now, language
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
         self._turns: dict[str, _Turn] = {}
         self._goes_on: _Turn | None = None  # a turn that ended "in_progress": the next one belongs to it
         self._generated: dict[str, dict[str, Any]] = {}  # the event of each item; its text may still grow
@@ -94,9 +94,7 @@ class Spoken:
         return self._turns.setdefault(name, _Turn()) if name else _Turn()
 
     def _begin(self, item: str, turn: _Turn) -> None:
-        unanswered = not turn.answered or set(turn.calls) - turn.answered
-        if turn.items and unanswered:
-            self._note("two_messages", "a second message in the same response", item=item)
+        turn.before_results += not turn.answered
         turn.items.append(item)
         self._turn_of[item] = turn
 
@@ -117,7 +115,9 @@ class Spoken:
             self._goes_on = turn
             return
         text = " ".join(self._generated[item]["text"] or "" for item in turn.items if item in self._generated)
-        if detail["status"] == "completed" and not turn.calls and not turn.is_over and promises(text, self._language):
+        if turn.calls and turn.before_results > 1 and not turn.is_over:
+            self._note("two_messages", text, item=name)
+        if detail["status"] == "completed" and not turn.calls and not turn.is_over and promises(text):
             self.on_promise(name, text)
         turn.is_over = True
 

@@ -51,6 +51,7 @@ class EnergyDetector:
 SILENT_POWER = 1e-6  # mean square of a frame at -60 dBFS: nobody speaks below it
 QUIET_RATIO = 4.0  # a frame is quiet up to 6 dB above the quietest of the last two seconds (3 to 5 dB above their mean)
 QUIET_FRAMES = 10  # so many quiet frames (0.32 s) without speech, and the network sleeps
+SILENCE: Floats = np.zeros(FRAME, np.float32)
 WARM_UP_FRAMES = 8  # frames before the wake-up that it is shown first (its memory is empty then)
 
 
@@ -71,6 +72,10 @@ class SpeechDetector:
         self._awake = 0  # frames until it falls asleep
 
     def probability(self, frame: Samples) -> float:
+        if not self._awake and not frame.any():  # a line without noise, between sentences: most of a conversation
+            self._powers.append(0.0)
+            self._asleep_through.append(SILENCE)
+            return 0.0
         sound = frame.astype(np.float32) / np.float32(32768)
         power = float(sound @ sound) / FRAME
         self._powers.append(power)

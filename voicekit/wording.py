@@ -17,16 +17,21 @@ SENTENCES = 2  # "one short sentence, two at most"
 
 
 @cache
-def known_words(language: str) -> tuple[tuple[str, str], ...]:
-    """(words, what they are about) of a language, from data/preamble_words.csv. A `*` stands for any letters.
+def known_words(language: str | None = None) -> tuple[tuple[str, str], ...]:
+    """(words, what they are about) of a language (None: of all), from data/preamble_words.csv. `*`: any letters.
 
     about: "caller" (their matter), "action" (what is done about it), "machine" (its state), "wait" (that there is one).
+    Raises ValueError for a language the table does not have.
     """
     with data_path("preamble_words.csv").open(newline="", encoding="utf-8") as file:
-        return tuple((row["words"], row["about"]) for row in csv.DictReader(file) if row["language"] == language)
+        rows = list(csv.DictReader(file))
+    languages = sorted({row["language"] for row in rows})
+    if language not in (None, *languages):
+        raise ValueError(f"language is one of {', '.join(languages)}, not {language!r}; add its words to the table")
+    return tuple((row["words"], row["about"]) for row in rows if language in (None, row["language"]))
 
 
-def words_about(text: str, language: str, more: Iterable[tuple[str, str]] = ()) -> dict[str, list[str]]:
+def words_about(text: str, language: str | None, more: Iterable[tuple[str, str]] = ()) -> dict[str, list[str]]:
     """The known words found in `text`, by what they are about."""
     found: dict[str, list[str]] = {}
     for words, about in (*known_words(language), *more):
@@ -36,13 +41,15 @@ def words_about(text: str, language: str, more: Iterable[tuple[str, str]] = ()) 
     return found
 
 
-def promises(text: str, language: str) -> bool:
+FIRST_PERSON = re.compile(r"\b(i'll|i will|let me|i'm going to|while i|ich)\b")
+
+
+def promises(text: str) -> bool:
     """Whether a whole turn is nothing but the announcement that something will now be done: no question, no news."""
-    first_person = {"en": r"\b(i'll|i will|let me|i'm going to|while i)\b", "de": r"\bich\b"}
     if "?" in text or sentence_count(text) > SENTENCES or not text.strip():
         return False
-    found = words_about(text, language)
-    acts = "action" in found and re.search(first_person.get(language, r"\bi\b"), text.lower().replace("\u2019", "'"))
+    found = words_about(text, None)
+    acts = "action" in found and FIRST_PERSON.search(text.lower().replace("\u2019", "'"))
     return bool(acts) or "wait" in found
 
 

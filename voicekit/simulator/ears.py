@@ -122,12 +122,12 @@ class Ears:
         pcm, self._odd = pcm[:cut], pcm[cut:]
         self._buffer += pcm
         self._unheard += self._resampler.feed(pcm)
-        size = 2 * self._detector.frame
-        whole = len(self._unheard) // size * size
-        frames, self._unheard = self._unheard[:whole], self._unheard[whole:]
+        size = self._detector.frame
+        whole = len(self._unheard) // (2 * size) * size
+        frames, self._unheard = from_pcm(self._unheard[: 2 * whole]), self._unheard[2 * whole :]
         events: list[Started | Ended] = []
         for start in range(0, whole, size):
-            probability = self._detector.probability(from_pcm(frames[start : start + size]))
+            probability = self._detector.probability(frames[start : start + size])
             self._heard_ms += self._frame_ms
             event = self._listen(probability)
             if event is not None:

@@ -51,6 +51,9 @@ class Talk:
                 end = ("incomplete", "max_output_tokens")
                 break
             response.close_item()
+            if isinstance(step, CallTool) and (more := self._fault("second_message", "I have no news about that yet.")):
+                yield from self._say(response, Speak(more))
+                response.close_item()
         self._wire.finish(response, *end)
 
     def pause(self, response: Response, seconds: float) -> Iterator[float]:

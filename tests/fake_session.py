@@ -19,13 +19,21 @@ from voicekit.ledger import Ledger
 from voicekit.policy import Policy
 from voicekit.sessions._common import capabilities
 from voicekit.sessions.base import (
-    Audio, Capabilities, Delivery, Event, Heard, Said, SessionError, SpeechStarted, SpeechStopped, ToolCall, TurnDone,
+    Audio,
+    Capabilities,
+    Delivery,
+    Event,
+    Heard,
+    Said,
+    SessionError,
+    SpeechStarted,
+    SpeechStopped,
+    ToolCall,
+    TurnDone,
     TurnStarted,
-)  # fmt: skip
+)
 from voicekit.speaker import Speaker
 from voicekit.tools import Tool
-
-BYTES_PER_SECOND = 48_000
 
 
 class FakeSession:

@@ -148,12 +148,12 @@ def test_a_virtual_run_is_the_same_on_a_busy_machine(model: str) -> None:
 
 @pytest.mark.parametrize("model", ["gpt-realtime", "gemini-3.8-live"])
 def test_real_time_measures_what_virtual_time_does(model: str) -> None:
-    """To within 0.06 s; longer conversations are compared in tests/bench. A busy machine may spoil two tries of three."""
+    """To within 0.06 s; a busy machine may spoil two tries of three. Longer conversations: tests/bench."""
     virtual = vk.run(SHORT, model=model).values
     differences: dict[str, tuple[object, object]] = {}
     for _ in range(3):
         real = vk.run(SHORT, model=model, clock="real").values
-        differences = {name: (value, real[name]) for name, value in virtual.items() if not alike(name, value, real[name])}
+        differences = {name: (one, real[name]) for name, one in virtual.items() if not alike(name, one, real[name])}
         if not differences:
             break
     assert differences == {}

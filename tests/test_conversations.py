@@ -129,3 +129,10 @@ def test_barge_in_stops_the_speech_and_tells_the_provider_what_was_heard() -> No
     assert run.values["flushed_seconds"] > 5
     truncates = [row["frame"] for row in run.wire_rows if row["type"] == "conversation.item.truncate"]
     assert len(truncates) == 1
+
+
+@pytest.mark.parametrize("seconds", [0.3, 0.5, 0.7, 0.9])
+def test_an_answer_the_caller_spoke_into_before_it_was_heard_is_asked_for_again(seconds: float) -> None:
+    run = vk.run("order_status_chatty", model="gpt-realtime", tool_seconds=seconds)
+    assert run.values["time_to_result"] is not None
+    assert sum("Your order left" in text for text in heard(run)) == 1

@@ -59,8 +59,13 @@ def test_conversations_end_by_themselves_and_owe_nothing(scenario: str, delegati
     assert run.values["duplicate_effects"] == 0
     assert run.values["audio_check_ms"] <= 20
     assert run.values["generated_seconds"] == pytest.approx(run.values["heard_seconds"])  # nothing is ever unheard
-    assert run.wire_rows[-1]["type"] in ("session.closed", "close")
     assert run.meta["delegation"] == delegation
+    sent = [row["type"] for row in run.wire_rows if row["direction"] == "sent"]
+    received = [row["type"] for row in run.wire_rows if row["direction"] == "received" and row["type"] != "close"]
+    assert (sent[0], received[0]) == ("session.start", "session.started")
+    assert ("session.close" in sent, received[-1]) == (True, "session.closed")
+    audio = [row["t"] for row in run.wire_rows if row["type"] == "session.input_audio.append"]
+    assert max(b - a for a, b in itertools.pairwise(audio)) < 0.11  # silence included: the model's time depends on it
 
 
 @pytest.mark.parametrize("delegation", MODES)

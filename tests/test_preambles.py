@@ -153,7 +153,7 @@ def test_case_02_without_a_reply_policy_the_caller_hears_two_answers() -> None:
     run = vk.run(STOCK, model="gpt-realtime", instructions=SAYS_IT_FIRST)
     assert heard(run) == [ANSWER, ANSWER]
     assert sent(run, "response.create") == 1 and sent(run, "response.cancel") == 0
-    assert decided(run) == ["preamble_heard", "answered_twice", "respond"]
+    assert decided(run) == ["result_during_preamble", "preamble_heard", "answered_twice", "respond"]
 
 
 def test_case_02_a_policy_that_looks_at_what_was_said_gives_one_answer() -> None:

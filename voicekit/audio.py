@@ -90,6 +90,15 @@ def write(path: Path | str, samples: npt.NDArray[np.int16], rate: int = RATE) ->
     soundfile.write(path, samples, rate, subtype="PCM_16")
 
 
+def read_raw(path: Path | str) -> npt.NDArray[np.int16]:
+    """Read what `write` has written, as it is: int16 of shape (n, channels). Raises ValueError for a damaged file."""
+    try:
+        samples, _ = soundfile.read(path, dtype="int16", always_2d=True)
+    except (soundfile.LibsndfileError, OSError) as error:
+        raise ValueError(f"{Path(path).name} cannot be read ({error})") from None
+    return np.asarray(samples, dtype=np.int16)
+
+
 def to_int16(sound: npt.NDArray[Any]) -> Samples:
     """Turn float samples (full scale 1.0) into int16; what is louder than full scale is clipped."""
     return np.asarray(np.clip(np.rint(sound * 32768.0), -32768, 32767), dtype=np.int16)

@@ -330,7 +330,8 @@ class Caller:
 def _at_level(samples: Samples, level_db: float) -> Samples:
     if not level_db:
         return samples
-    return np.clip(np.round(samples * 10.0 ** (level_db / 20.0)), -32768, 32767).astype(np.int16)
+    louder: Samples = np.clip(np.round(samples * 10.0 ** (level_db / 20.0)), -32768, 32767).astype(np.int16)
+    return louder
 
 
 def _noise(frame: int, noise_db: float | None, seed: int) -> Samples:

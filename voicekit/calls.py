@@ -33,6 +33,7 @@ class Call:
     caller_turn: int  # utterances the provider had heard when the call was proposed
     broken: bool = False
     arguments: dict[str, Any] = field(default_factory=dict)
+    valid: bool = False
     answered: bool = False
     withdrawn: bool = False  # by the provider; it expects no answer any more
     outdated: str = ""  # why the result is not wanted any more: changed or withdrawn by the caller
@@ -74,7 +75,7 @@ def withdraws(text: str) -> bool:
 
 
 def answer_to_a_question(text: str) -> Literal["yes", "no"] | None:
-    """A plain yes or no: the whole utterance is a phrase of data/answers.csv. "Sure, but what does it cost?" is none."""
+    """A plain yes or no: the whole utterance is a phrase of data/answers.csv. "Sure, but what is it?" is neither."""
     return _answers().get(_plain(text))
 
 

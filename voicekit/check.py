@@ -20,9 +20,10 @@ from voicekit.metrics import played, utterances
 from voicekit.policy import Policy
 from voicekit.results import ok, problem
 from voicekit.runs import Run
-from voicekit.tools import Result
+from voicekit.tools import Result, Tool
 from voicekit.tools import tool as make_tool
 from voicekit.wording import SENTENCES, sentence_count, words_about
+from voicekit.world import World
 
 
 @dataclass(frozen=True)
@@ -206,7 +207,7 @@ def preamble(text: str, language: str | None = None, words: Iterable[tuple[str, 
         findings.append("what is done for the caller: a verb and a thing, such as checking an order.")
     if sentence_count(text) > SENTENCES:
         findings.append(f"brevity: one short sentence, {SENTENCES} at most.")
-    about = {(True, True): "both", (True, False): "caller", (False, True): "machine"}.get((bool(theirs), bool(ours)), "neither")
+    about = "both" if theirs and ours else "caller" if theirs else "machine" if ours else "neither"
     return Wording(tuple(findings), about)
 
 
@@ -261,7 +262,7 @@ REVISION_CASES: tuple[tuple[str, tuple[str, dict[str, Any]], tuple[str, dict[str
     ("No, make that Thursday.", ("find_appointment", FRIDAY), ("find_appointment", THURSDAY), True),
     ("On Friday, but at ten.", ("find_appointment", FRIDAY), ("find_appointment", AT_TEN), True),
     ("And where is my other order?", ("get_order_status", FIRST), ("get_order_status", SECOND), False),
-    ("Tell me everything about it.", ("get_order_status", FIRST), ("get_order_status", FIRST | {"details": True}), True),
+    ("Tell me all about it.", ("get_order_status", FIRST), ("get_order_status", FIRST | {"details": True}), True),
     ("And how much is shipping?", ("check_stock", BLUE), ("get_shipping", BLUE), False),
     ("And do you have the red one?", ("check_stock", BLUE), ("check_stock", RED), False),
     ("Thursday at two is fine, book it.", ("find_appointment", THURSDAY), ("book_appointment", AT_TWO), False),
@@ -291,4 +292,67 @@ def revision_key(
     talk = run("friday_thursday", model=model, policy=Policy(revision_key=function), target=target)
     if talk.values["stale_spoken"] or not talk.values["stale_dropped"]:
         findings.append("in the conversation about Friday and Thursday, silence about Friday.")
+    return Verdict(tuple(findings))
+
+
+# A tool of each effect, a conversation that interrupts it, what may then become of the call, and why nothing else may.
+BARGE_IN_CASES: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
+    ("get_order_status", "interrupted_lookup", ("finish", "cancel"), "it changes nothing; nobody has to be asked"),
+    ("book_appointment", "interrupted_booking", ("cancel", "hold_until_confirmed"), "it would book what is not wanted"),
+    ("cancel_appointment", "interrupted_cancellation", ("hold_until_confirmed",), "once begun, nothing stops it"),
+)
+
+
+def on_barge_in(function: Callable[[Tool], Any], model: str = "gpt-realtime", target: Target = "simulator") -> Verdict:
+    """Notebook 05: does `function(tool)` do the right thing to a read, a write and an irreversible call under way?"""
+    findings, tools = [], {each.name: each for each in World().tools()}
+    for name, _, allowed, why in BARGE_IN_CASES:
+        what = f"{name} ({tools[name].effect})"
+        try:
+            chosen = function(tools[name])
+        except Exception as error:
+            findings.append(f"{what}: an answer; the function raised {type(error).__name__}: {error}")
+            continue
+        if chosen not in allowed:
+            findings.append(f"{what}: {' or '.join(allowed)}, not {chosen}; {why}.")
+    if findings:
+        return Verdict(tuple(findings))
+    for name, scenario, _, _ in BARGE_IN_CASES:
+        talk = run(scenario, model=model, policy=Policy(on_barge_in=function), target=target)
+        effects = [call["effect"] for call in talk.call_rows]
+        if "committed" in effects or talk.values["stale_spoken"]:
+            findings.append(f"{name}, taken back while it ran: no effect and no word of it in the conversation.")
+    return Verdict(tuple(findings))
+
+
+ANSWER = "Friday"  # the word of the order's answer that matters
+CUT_OFF = Scenario(
+    "cut_off",
+    tools={"get_order_status": 6.0},
+    lines=(Line("order_status", at=0.5), Line("returns", after="heard_text", text="order left", seconds=0.4)),
+)
+# Calls in which the answer arrives, gets lost on its way to the caller's ear, or goes another way.
+TOLD_CASES: tuple[tuple[str, str | Scenario, dict[str, Any]], ...] = (
+    ("an ordinary call", "order_status", {}),
+    ("commentary that is acknowledged and never spoken", "order_status", {"faults": {"unspoken": True}}),
+    ("an answer the caller talks over", CUT_OFF, {}),
+    ("a connection that breaks while the tool runs", "order_status", {"faults": {"close": {"after_s": 11.0}}}),
+    ("Responses delegation, where the service has the answer said", "order_status", {"delegation": "responses"}),
+)
+
+
+def told(function: Callable[[Run, str], bool], model: str = "gpt-live-1", target: Target = "simulator") -> Verdict:
+    """Notebook 07: does `function(run, word)` know, in five calls, whether the caller heard the word that matters?"""
+    findings = []
+    for what, scenario, options in TOLD_CASES:
+        talk = run(scenario, model=model, target=target, **options)
+        heard = any(word.strip(" .,") == ANSWER for each in played(talk.event_rows) for _, word in each.words)
+        try:
+            answer = bool(function(talk, ANSWER))
+        except Exception as error:
+            findings.append(f"{what}: an answer; the function raised {type(error).__name__}: {error}")
+            continue
+        if answer != heard:
+            truth = "the caller has heard it" if heard else "the caller has not heard it"
+            findings.append(f'{what}: {truth} ("{ANSWER}", {talk.meta["provenance"]}); the function says {answer}.')
     return Verdict(tuple(findings))

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.debug:
             raise
         return _fail(error, 2)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the user gets one line, not a traceback
+    except Exception as error:  # whatever it is, the user gets one line, not a traceback
         if options.debug:
             raise
         return _fail(f"{type(error).__name__}: {error} (voicekit --debug {options.command} … shows where)", 1)
@@ -234,7 +234,7 @@ def _report(options: argparse.Namespace) -> int:
 
     folders = sorted(path.parent for path in options.folder.glob("**/run.json")) if options.folder.is_dir() else []
     if not folders:
-        raise ValueError(f"no saved run below {options.folder}; save one with `voicekit run … --out {options.folder}/name`")
+        raise ValueError(f"no saved run below {options.folder}; `voicekit run … --out {options.folder}/name` saves one")
     runs = [Run.load(folder) for folder in folders]
     if options.json:
         _print_json({"runs": [each.to_json() for each in runs]})

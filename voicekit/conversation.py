@@ -48,6 +48,7 @@ class Conversation:
     caller_turns       utterances the provider has heard so far
     begun              of every turn so far: the call ids it was asked to speak about
     turn_ended         when the latest turn ended (minus infinity before)
+    ended              how each turn ended, by its id
     quiet_since        since when nobody has spoken or generated (0 before)
     """
 
@@ -62,6 +63,7 @@ class Conversation:
         self.caller_turns = 0
         self.begun: list[tuple[str, ...]] = []
         self.turn_ended = float("-inf")
+        self.ended: dict[str, str] = {}
         self.quiet_since = 0.0
         self._was_quiet = True
         self.collisions = 0
@@ -70,6 +72,12 @@ class Conversation:
         self._last_heard: str | None = None
         self.problem: Problem | None = None
         self._turn_expected_until = 0.0
+        self.calls_open: Callable[[], bool] = lambda: False
+        """Whether a call is unanswered; the dispatcher replaces this."""
+        self.on_barge_in: Callable[[str], None] = lambda why: None
+        """Called when the caller talks over the agent; the dispatcher replaces it."""
+        self.on_wake: Callable[[], None] = lambda: None
+        """Called when something may have changed; the scripted caller replaces it by its own look."""
         self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
         journal.listen(lambda event: self.wake() if event["lane"] == "heard" else None)
 
@@ -112,6 +120,7 @@ class Conversation:
             case TurnDone():
                 self.turn = None if self.turn == event.turn else self.turn
                 self.turn_ended = self.now()
+                self.ended[event.turn] = event.status
                 journal.add("session", "turn_done", item=event.turn, status=event.status, reason=event.reason)
             case SpeechStarted():
                 self.caller_speaking = True
@@ -151,16 +160,6 @@ class Conversation:
             case _:
                 return
         self.wake()
-
-    def calls_open(self) -> bool:
-        """Whether a call is unanswered; the dispatcher replaces this."""
-        return False
-
-    def on_barge_in(self, why: str) -> None:
-        """Called when the caller talks over the agent; the dispatcher replaces it."""
-
-    def on_wake(self) -> None:
-        """Called when something may have changed; the scripted caller replaces it by its own look."""
 
     def _note(self, problem: Problem) -> None:
         self.journal.add(

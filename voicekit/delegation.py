@@ -59,7 +59,7 @@ class Request:
 
 
 class Backend(Protocol):
-    """Does delegated work: anything with this one method."""
+    """Does delegated work: anything with this one method. If it has `async def close()`, that is called in the end."""
 
     async def work(self, request: Request, tools: Toolbox) -> str:
         """Return what the voice is to say, or "" for nothing. It may be cancelled when newer speech replaces it."""
@@ -122,7 +122,6 @@ class Desk:
     """The application's side of delegation; feed it the session's events with `on`.
 
     undelivered   answers that came when nobody was left to tell: {"t", "delegation", "text", "why"}
-    most_running, most_pending   the largest numbers of tasks there ever were at a time
     """
 
     def __init__(
@@ -136,7 +135,6 @@ class Desk:
         self.session, self.dispatcher, self.backend = session, dispatcher, backend
         self.policy = dispatcher.policy
         self.undelivered: list[dict[str, Any]] = []
-        self.most_running = self.most_pending = 0
         self._journal, self._now = journal, now
         self._running: Task | None = None
         self._pending: Task | None = None
@@ -171,10 +169,7 @@ class Desk:
                 self._acknowledged.add(event.id)
             case Work():
                 if event.status != "in_progress":
-                    self._elsewhere.discard(event.delegation)
-                    if event.text:
-                        self._expect(event.response, event.text)
-                    self.dispatcher.conversation.wake()
+                    self._note_work(event)
 
     async def settle(self) -> None:
         """The session is gone: let what runs come to its end, so that its answer is not lost; begin nothing new."""
@@ -193,6 +188,17 @@ class Desk:
             if id_.startswith("resp"):
                 told = "given to the voice by the backend"
             self._journal.add("decision", "unspoken", item=id_, text=text, why=f"{told}, but nobody heard it")
+
+        if close := getattr(self.backend, "close", None):
+            await close()
+
+    def _note_work(self, work: Work) -> None:
+        """The Responses backend has ended a response; one it could not assign to a delegation may be any."""
+        ended = {work.delegation} if work.delegation else set(self._elsewhere)
+        self._elsewhere -= ended
+        if work.text:
+            self._expect(work.response, work.text)
+        self.dispatcher.conversation.wake()
 
     # What is heard
 
@@ -241,7 +247,6 @@ class Desk:
         if self._running is not None:
             self._outdate(self._running, why)
         self._pending = Task(event.id, self._latest, self._now())
-        self.most_pending = max(self.most_pending, 1)
         if self._worker is None or self._worker.done():
             self._worker = asyncio.get_running_loop().create_task(self._work_off(), name="delegated work")
 
@@ -272,7 +277,6 @@ class Desk:
             if task is None:
                 return
             self._running = task
-            self.most_running = max(self.most_running, 1)
             try:
                 await self._perform(task)
             finally:

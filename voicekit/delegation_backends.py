@@ -113,5 +113,8 @@ class Responses:
             more = {"previous_response_id": response.id}
         raise RuntimeError(f"the backend called tools {ROUNDS} times in a row without an answer")
 
+    async def close(self) -> None:
+        await self._client.close()
+
 
 __all__ = ["Replaced", "Request", "Responses", "Rules", "Toolbox"]

@@ -88,8 +88,8 @@ class Dispatcher:
                     self.wishes.withdrawn(call)
         elif isinstance(event, Work) and event.status != "in_progress":
             self.replies.taken_up()  # the backend has read what it was given, and says what comes of it
-        elif isinstance(event, Heard) and event.final:
-            self.wishes.heard(event.text)
+        elif isinstance(event, Heard):
+            self.wishes.heard(event.text, final=event.final)
 
     async def settle(self) -> None:
         """The session is gone: let what runs come to its end, so that its answer is not lost."""
@@ -121,9 +121,8 @@ class Dispatcher:
 
     def enter(self, event: ToolCall, route: str = "") -> Call:
         """Step 1 for a call from wherever; `route` names a way other than the session's."""
-        call = Call(
-            event.call_id, event.name, event.arguments, event.turn, self.now(), self.conversation.caller_turns, event.broken
-        )
+        turns = self.conversation.caller_turns
+        call = Call(event.call_id, event.name, event.arguments, event.turn, self.now(), turns, event.broken)
         self.calls[call.id] = call
         self._note(call, "proposed", text=call.name, arguments=call.arguments_json, turn=call.turn)
         # Within one request the same tool with the same arguments is the same intended action, under whatever ids.
@@ -170,6 +169,7 @@ class Dispatcher:
             if self._repairs[call.name] > REPAIRS:
                 return error.result() | {"next_hint": "Do not call it again; tell the caller that it did not work."}
             return error.result()
+        call.valid = True
         self._note(call, "validated", arguments=call.arguments)
         self.wishes.revised(call)
         return None
@@ -252,9 +252,10 @@ class Dispatcher:
 
     def _delivery(self, call: Call, result: dict[str, Any]) -> Delivery:
         """The result's own wish ("delivery" among its data), else the policy's."""
-        if (wish := result.get("delivery")) in CHOICES["delivery"]:
+        if result.get("delivery") in CHOICES["delivery"]:
+            wish: Delivery = result["delivery"]
             self._decide("deliver", call.id, f"{wish}: the tool asked for it")
-            return wish  # type: ignore[no-any-return] # it is one of the choices
+            return wish
         if not callable(self.policy.delivery):
             return self.policy.delivery
         said, said_seconds = self.spoken.before(call.id)

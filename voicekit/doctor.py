@@ -14,8 +14,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from voicekit.models import data_path
-
 PACKAGES = ("voicekit", "openai", "google-genai", "websockets", "looptime", "jupyterlab")
 KEYS = {"OPENAI_API_KEY": "OpenAI", "GEMINI_API_KEY": "Gemini", "GOOGLE_API_KEY": "Gemini"}
 ADDRESSES = ("OPENAI_BASE_URL", "GOOGLE_GEMINI_BASE_URL")
@@ -56,7 +54,7 @@ def _package(name: str) -> Check:
 
 
 def _bounds(name: str) -> dict[str, str]:
-    """What the kit's own metadata asks of a package, e.g. {">=": "3.57", "<": "4"}; nothing when it is not installed."""
+    """What the kit's own metadata asks of a package, e.g. {">=": "3.57", "<": "4"}."""
     try:
         requirements = importlib.metadata.requires("voicekit") or []
     except importlib.metadata.PackageNotFoundError:

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 Target = Literal["simulator", "live", "replay"]
 # Settings that are numbers, with the range that makes sense.
 NUMBERS = (
-    ("frame_ms", 10, 200), ("max_seconds", 1, 3600), ("caller_db", -40, 20), ("echo_db", -60, 0), ("silence_ms", 50, 5000),
+    ("frame_ms", 10, 200), ("max_seconds", 1, 3600), ("caller_db", -40, 20), ("echo_db", -60, 0),
+    ("silence_ms", 50, 5000),
 )  # fmt: skip
 POLICY_FIELDS = frozenset(each.name for each in dataclasses.fields(Policy))
 
@@ -353,10 +354,10 @@ def _can_travel(plans: Sequence[Plan]) -> bool:
 def probe(model: str, target: Target = "simulator") -> list[str]:
     """Find out by conversation what `model` does while a tool runs; returns one sentence per finding.
 
-    A three-second tool, a second question while it runs: whoever talks before the result does not wait. Documentation
+    A six-second tool, a second question while it runs: whoever talks before the result does not wait. Documentation
     says that a capability exists; this says which model has it.
     """
-    result = run("order_status_chatty", model=model, target=target, tool_seconds=3.0)
+    result = run("order_status_chatty", model=model, target=target, tool_seconds=6.0)
     if not result.call_rows:
         return [f"{model}: proposed no call; problem: {result.problem or 'none reported'}"]
     call = result.call_rows[0]
@@ -365,7 +366,7 @@ def probe(model: str, target: Target = "simulator") -> list[str]:
     longest = result.values["dead_air_longest"]
     declared = facts(model)["default_behavior"].value if "default_behavior" in facts(model) else "not a documented switch"
     return [
-        f"{model} ({result.meta['provenance']}), a three-second tool and a second question while it runs:",
+        f"{model} ({result.meta['provenance']}), a six-second tool and a second question while it runs:",
         f"  while the tool ran it {'spoke, so it does not wait for results' if spoken else 'said nothing'}",
         f"  longest silence {longest:.2f} s" if longest is not None else "  the result was never heard",
         f"  calls left unanswered: {result.values['unanswered_calls']}",

@@ -50,7 +50,7 @@ def preamble_section(policy: Policy, tools: Iterable[str], language: str = "en")
 
 
 def earlier_section(results: Iterable[tuple[str, str, str]]) -> str:
-    """What came after the last call was over, as (tool, arguments as JSON, summary): context, not news to begin with."""
+    """What came after the last call was over, as (tool, arguments as JSON, summary): context, no news to begin with."""
     lines = [f"- {tool} {arguments}: {summary}" for tool, arguments, summary in results]
     if not lines:
         return ""

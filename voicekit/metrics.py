@@ -261,7 +261,8 @@ def _preambles(calls: Sequence[dict[str, Any]], events: Sequence[Event], speech:
         seconds = sum(
             end - start
             for stretch in speech
-            if stretch.turn and same(stretch.turn) == turns.get(call_id) and stretch.start < done.get(call_id, float("inf"))
+            if stretch.turn and same(stretch.turn) == turns.get(call_id)
+            if stretch.start < done.get(call_id, float("inf"))
             for start, end in stretch.audible
         )
         if seconds > 0:

@@ -39,6 +39,7 @@ class Replies:
         self.calls, self.policy, self.journal, self.now = calls, policy, journal, now
         self._asking = asyncio.Lock()  # one request for speech at a time
         self._owed: dict[str, tuple[float, set[str]]] = {}  # results the model is to say: since when, their words
+        self._sounded: list[str] = []  # the turns of which something was heard, in order
         self._nudge: asyncio.Task[None] | None = None
         self._nudged_at = -1  # caller turns when the model was last reminded of a promise
         journal.listen(self._on_journal)
@@ -73,6 +74,8 @@ class Replies:
 
     def _on_journal(self, event: dict[str, Any]) -> None:
         """A result is owed until speech with its words has been heard, or was begun and cut off by the caller."""
+        if event["lane"] == "heard" and event["kind"] == "playing":
+            self._sounded.append(event["detail"]["turn"])
         if self._owed and event["lane"] == "heard" and event["kind"] == "played":
             heard = words_of(f"{event['text']} {event['detail']['unheard']}")
             for call_id, (_, words) in list(self._owed.items()):
@@ -108,16 +111,33 @@ class Replies:
             for _ in range(ATTEMPTS):
                 await talk.until(lambda: talk.quiet, SPEECH_WAIT_SECONDS, "a pause in which a result can be said")
                 collisions, turns = talk.collisions, len(talk.begun)
+
+                def has_begun_or_collided(collisions: int = collisions, turns: int = turns) -> bool:
+                    return ids in talk.begun[turns:] or talk.collisions > collisions
+
                 self._decide("respond", call_id, f"asks the model {what}")
                 await self.session.respond(ids)
-                await talk.until(
-                    lambda c=collisions, t=turns: ids in talk.begun[t:] or talk.collisions > c,
-                    TURN_WAIT_SECONDS,
-                    "the model to begin the answer it was asked for",
-                )
-                if ids in talk.begun[turns:]:
+                what_for = "the model to begin the answer it was asked for"
+                await talk.until(has_begun_or_collided, TURN_WAIT_SECONDS, what_for)
+                if ids in talk.begun[turns:] and not (ids and await self._came_to_nothing()):
                     return
             raise TimeoutError(f"the provider was busy {ATTEMPTS} times in a row when it was asked {what}")
+
+    async def _came_to_nothing(self) -> bool:
+        """Whether the turn that has just begun was cancelled before a word of it was heard: the caller spoke first."""
+        talk, turn = self.conversation, self.conversation.turn
+        if turn is None:
+            return False
+        heard = len(self._sounded)
+
+        def is_decided() -> bool:
+            return talk.turn != turn or turn in self._sounded[heard:]
+
+        await talk.until(is_decided, SPEECH_WAIT_SECONDS, "the answer that was asked for, or its end")
+        if turn in self._sounded[heard:] or talk.ended.get(turn) != "cancelled":
+            return False
+        self._decide("ask_again", None, "the caller spoke before the answer was heard; it is asked for once more", item=turn)
+        return True
 
     # A promise without a call
 
@@ -142,7 +162,7 @@ class Replies:
         except (TimeoutError, SessionError):
             pass
         if len(self.calls) == calls:
-            self._decide("promise_broken", None, "nothing was done, although it was reminded; the caller has to ask again")
+            self._decide("promise_broken", None, "nothing was done, though it was reminded; the caller has to ask again")
 
     async def close(self) -> None:
         if self._nudge is not None and not self._nudge.done():

@@ -93,6 +93,7 @@ class Mind:
         self._question: CallTool | None = None  # what the caller was asked to confirm
         self._last_said = ""
         self._rest = ""  # what the caller cut off
+        self._turn: tuple[list[Request], list[Utterance]] = ([], [])  # the results and questions of the last turn
         self._for_the_caller: list[str] = []  # sentences the application asked it to say
 
     # What the model reads
@@ -153,7 +154,16 @@ class Mind:
             self._requests[call_id].state = "cancelled"
 
     def cut_off(self, text_heard: str) -> None:
-        """The last speech was interrupted after `text_heard`; the sentence it broke off in counts as not said."""
+        """The last speech was interrupted after `text_heard`; the sentence it broke off in counts as not said.
+
+        A turn of which nothing was said at all is still to be had: its questions wait, its results are not told.
+        """
+        if not text_heard.strip():
+            told, asked = self._turn
+            for request in told:
+                request.spoken = False
+            self._waiting = [each for each in asked if each not in self._waiting] + self._waiting
+            self._turn = ([], [])
         whole = re.findall(r"[^.!?]+[.!?]?\s*", self._last_said)
         heard = 0
         while whole and heard + len(whole[0].strip()) <= len(text_heard.strip()):
@@ -177,11 +187,12 @@ class Mind:
         """
         steps: list[Step] = [Speak(sentence) for sentence in self._for_the_caller]
         self._for_the_caller.clear()
-        for request in list(self._requests.values()):
-            if request.owed:
-                request.owed = False
-                steps += self._tell(request)
+        told = [request for request in self._requests.values() if request.owed]
+        for request in told:
+            request.owed = False
+            steps += self._tell(request)
         waiting, self._waiting = self._waiting, []
+        self._turn = (told, waiting)
         for utterance in waiting:
             steps += self._answer(utterance)
         steps = self._with_preamble(_without_repeats(steps))

@@ -6,6 +6,7 @@ after a promise (see `replies`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,10 +35,12 @@ class _Turn:
 
 
 class Spoken:
-    """Listens to the journal; `on_promise(turn, text)` is called for a promise without a call."""
+    """Listens to the journal."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
+        self.on_promise: Callable[[str, str], None] = lambda turn, text: None
+        """Called with turn and text for a promise without a call; replaced by who can do something about it."""
         self._turns: dict[str, _Turn] = {}
         self._goes_on: _Turn | None = None  # a turn that ended "in_progress": the next one belongs to it
         self._generated: dict[str, dict[str, Any]] = {}  # the event of each item; its text may still grow
@@ -46,9 +49,6 @@ class Spoken:
         self._phrases: set[str] = set()
         self._before: dict[str, tuple[str, ...]] = {}  # items said before a call, by call id
         journal.listen(self._on)
-
-    def on_promise(self, turn: str, text: str) -> None:
-        """A turn promised something and called nothing; replaced by who can do something about it."""
 
     def before(self, call_id: str) -> tuple[str, float]:
         """What was said in the same turn before a call: the words, and their length in seconds."""

@@ -1,7 +1,7 @@
-"""Whether the caller still wants a call: what interruptions, corrections and withdrawals do to it, and the yes it may need.
+"""Whether the caller still wants a call: interruptions, corrections, withdrawals, and the yes that some calls need.
 
-    outdated    the request was changed or withdrawn: the result is dropped, and a write that has not happened is stopped
-    called off  `Policy.on_barge_in` says what an interruption does to a call under way: nothing, or stop it where it can
+    outdated    the request was changed or withdrawn: the result is dropped, a write that has not happened is stopped
+    called off  an interruption stops a call under way, where it can be stopped, if `Policy.on_barge_in` says so
     held        not begun before the caller has heard a question and said a plain yes to it
 """
 
@@ -42,18 +42,25 @@ class Wishes:
         self.conversation, self.replies, self.session = conversation, replies, conversation.session
         self.backend, self.policy, self.calls, self.journal = backend, policy, calls, journal
         self.language = language
+        self._so_far = ""  # of the utterance that the provider is still transcribing
         self._questions: dict[str, set[str]] = {}  # words of the questions that held calls wait for, until heard
         journal.listen(self._on_journal)
 
     # What the caller says
 
-    def heard(self, text: str) -> None:
-        """An utterance of the caller, as the provider understood it."""
+    def heard(self, piece: str, *, final: bool) -> None:
+        """What the provider understood of an utterance so far.
+
+        A withdrawal is acted on at once: a model that stands still closes the utterance only when it answers it. A yes
+        has to be the whole of it.
+        """
+        text = piece if final else self._so_far + piece
+        already, self._so_far = withdraws(self._so_far), "" if final else text
         if withdraws(text):
-            for call in self._undecided():
-                self._mark_outdated(call, f'the caller said "{text}"')
-                call.called_off = True
-            self.interrupted("the caller withdrew the request")
+            if not already:
+                self._call_off(text.strip())
+            return
+        if not final:
             return
         answer = answer_to_a_question(text)
         for call in [call for call in self._undecided() if call.held is not None and answer]:
@@ -61,6 +68,12 @@ class Wishes:
                 self._decide("not_yet", call.id, f'"{text}" came before the question was heard; it is no answer to it')
             else:
                 self._release(call, answer or "no", f'the caller said "{text}"')
+
+    def _call_off(self, text: str) -> None:
+        for call in self._undecided():
+            self._mark_outdated(call, f'the caller said "{text}"')
+            call.called_off = True
+        self.interrupted("the caller withdrew the request")
 
     def interrupted(self, why: str) -> None:
         """The caller took the floor: what becomes of the calls under way is `Policy.on_barge_in`'s to say."""
@@ -131,10 +144,11 @@ class Wishes:
         call.held = asyncio.get_running_loop().create_future()
         self._questions[call.id] = words_of(asked)
         self._decide("hold", call.id, f"not begun before the caller agrees: {asked}")
-        asking = asyncio.ensure_future(self._ask(call, asked))
+        asking = asyncio.get_running_loop().create_task(self._ask(call, asked), name=f"question about {call.id}")
         asking.add_done_callback(lambda task: task.cancelled() or task.exception())  # seen: asyncio need not warn
         try:
-            await asyncio.wait({asking, call.held}, return_when=asyncio.FIRST_COMPLETED)
+            waiting: list[asyncio.Future[Any]] = [asking, call.held]
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             if not call.held.done():
                 asking.result()
             async with asyncio.timeout(HOLD_SECONDS):
@@ -166,7 +180,8 @@ class Wishes:
             call.answered = call.pending = True
             await self.session.send_result(call.id, message)
             self.backend.deliver(call.id)
-            self.journal.add("tool", "answered", call_id=call.id, text=asked, tool=call.name, delivery="when_idle", final=True)
+            about: dict[str, Any] = {"tool": call.name, "delivery": "when_idle", "final": True}
+            self.journal.add("tool", "answered", call_id=call.id, text=asked, **about)
             if not can.implied_reply:
                 await self.replies.ask("to ask the caller", call.id)
         else:
@@ -198,8 +213,7 @@ class Wishes:
                     del self._questions[call_id]
 
     def _undecided(self) -> list[Call]:
-        known = self.backend.names
-        return [call for call in self.calls.values() if call.undecided and call.arguments and call.name in known]
+        return [call for call in self.calls.values() if call.undecided and call.valid]
 
     def _decide(self, kind: str, call_id: str, text: str) -> None:
         self.journal.add("decision", kind, call_id=call_id, text=text)

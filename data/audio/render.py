@@ -30,6 +30,7 @@ import hashlib
 import json
 import os
 import re
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -54,14 +55,15 @@ PICO = {
     "engine": "SVOX Pico de-DE (synthetic)",
     "licence": "engine and voice Apache-2.0 as declared, voice without source; clip as this repository, see NOTICE",
 }
+PICO_HEAP = {"MALLOC_PERTURB_": "255"}  # glibc: new memory is filled with the complement, 0
 VOICES = {  # speaker -> how it is made; `accent` is the espeak language for the phonemes
     "af_heart": KOKORO | {"accent": "en-us"},
     "af_bella": KOKORO | {"accent": "en-us"},
     "am_michael": KOKORO | {"accent": "en-us"},
     "bf_emma": KOKORO | {"accent": "en-gb"},
     "bm_george": KOKORO | {"accent": "en-gb"},
-    "pico-de": PICO | {"pitch": 1.0},
-    "pico-de-low": PICO | {"pitch": 0.8},
+    "pico-de": PICO | {"pitch": 1.0, "heap": PICO_HEAP},
+    "pico-de-low": PICO | {"pitch": 0.8, "heap": PICO_HEAP},
 }
 AGENT_VOICE = {"en": "af_bella", "de": "pico-de-low"}
 MANIFEST_COLUMNS = "clip file language speaker transcript intent slots seconds sha256 engine licence".split()
@@ -110,10 +112,15 @@ def speak_kokoro(spoken: str, speaker: str, speed: float, models: Path) -> np.nd
 
 
 def speak_pico(spoken: str, pitch: float, speed: float) -> np.ndarray:
+    """Speak in a fresh process whose heap starts as zeros: Pico reads memory it has not set, so its audio depends on it."""
     import soxr
-    from py_nanotts import NanoTTS
 
-    pcm = NanoTTS().speak(spoken, voice="de-DE", pitch=pitch, speed=speed, volume=0.5)  # louder than 0.5 it clips
+    program = (
+        "import sys; from py_nanotts import NanoTTS; text, pitch, speed = sys.argv[1:];"
+        "sys.stdout.buffer.write(NanoTTS().speak(text, voice='de-DE', pitch=float(pitch), speed=float(speed), volume=0.5))"
+    )  # at a volume above 0.5 it clips
+    command = [sys.executable, "-c", program, spoken, str(pitch), str(speed)]
+    pcm = subprocess.run(command, env=os.environ | PICO_HEAP, stdout=subprocess.PIPE, check=True).stdout
     return soxr.resample(np.frombuffer(pcm, "<i2") / 32768.0, 16_000, RATE)
 
 
@@ -268,17 +275,16 @@ def main() -> None:
 
     lines = read_lines()
     done = {row["file"]: row["recipe"] for row in read_table("rendered.csv")}
-    try:
-        for line in lines:
-            path = HERE / line["file"]
-            fresh = path.exists() and done.get(line["file"]) == line["recipe"]
-            if options.all or not fresh or path.stem in options.only:
-                path.parent.mkdir(exist_ok=True)
-                soundfile.write(path, finish(speak(line, models)), RATE, subtype="PCM_16")
-                done[line["file"]] = line["recipe"]
-                print(line["file"], flush=True)
-    finally:  # what was rendered before a mistake stays usable
-        write_tables(lines, done)
+    for line in lines:
+        path = HERE / line["file"]
+        fresh = path.exists() and done.get(line["file"]) == line["recipe"]
+        if options.all or not fresh or path.stem in options.only:
+            path.parent.mkdir(exist_ok=True)
+            soundfile.write(path, finish(speak(line, models)), RATE, subtype="PCM_16")
+            done[line["file"]] = line["recipe"]
+            write_tables(lines, done)  # after every clip: the kit refuses a clip that does not fit its manifest row
+            print(line["file"], flush=True)
+    write_tables(lines, done)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,9 @@
     python tests/bench/bench_speed.py --real     # also a minute in real time per provider
     python -m pytest tests/bench/bench_speed.py -s
 
-The ratio is conversation seconds by wall seconds (and by processor seconds, which a busy machine spoils less): from "session connected" to the finished run, journal, recording and
-metrics included, the set-up of the session (imports, certificate, handshakes) not. The best of several runs counts: what
-else the machine does only ever adds.
+The ratio is conversation seconds by wall seconds (and by processor seconds, which a busy machine spoils less): from
+"session connected" to the finished run, journal, recording and metrics included, the set-up of the session (imports,
+certificate, handshakes) not. The best of several runs counts: what else the machine does only ever adds.
 """
 
 from __future__ import annotations

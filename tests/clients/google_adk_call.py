@@ -58,7 +58,8 @@ async def main(question: bytes, model: str) -> dict[str, Any]:
     queue.close()
     await events.aclose()
     loudest = max((abs(sample) for sample in memoryview(bytes(audio)).cast("h")), default=0)
-    return {"calls": calls, "audio_bytes": len(audio), "loudest": loudest, "heard": heard, "said": said, "errors": errors}
+    spoken = {"audio_bytes": len(audio), "loudest": loudest, "said": said}
+    return {"calls": calls, "heard": heard, **spoken, "errors": errors}
 
 
 async def speak(queue: LiveRequestQueue, question: bytes) -> None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from voicekit.audio import MAX_CLIP_SECONDS, Clip, Resampler, from_pcm
 from voicekit.simulator.recogniser import Recogniser
 from voicekit.understanding import Utterance as Utterance
-from voicekit.vad import RATE as VAD_RATE
 from voicekit.vad import DETECTORS, Detector
+from voicekit.vad import RATE as VAD_RATE
 
 ONSET_MS = 60  # so long must speech be probable before a turn starts
 HYSTERESIS = 0.15  # a turn goes on while the probability stays above threshold - HYSTERESIS (Silero's own margin)

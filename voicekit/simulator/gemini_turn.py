@@ -16,9 +16,10 @@ class Turn:
     """Sends the audio, transcript and calls of the model's steps, then `generationComplete`, then calls `over`.
 
     `propose(calls)` sends calls made together and says whether the turn must wait for their results; `waits()` comes
-    when it does so and the audio sent so far would have been played, `over()` when all of it would have been ("when the model assumes realtime playback there will be delay
-    between generation_complete and turn_complete", google-genai types.py). `speed` is seconds of audio generated per
-    second. `waiting`: suspended until `add` brings the steps that follow the results.
+    when it does so and the audio sent so far would have been played, `over()` when all of it would have been ("when the
+    model assumes realtime playback there will be delay between generation_complete and turn_complete", google-genai
+    types.py). `speed` is seconds of audio generated per second. `waiting`: suspended until `add` brings the steps that
+    follow the results.
     """
 
     def __init__(

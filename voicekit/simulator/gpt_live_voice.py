@@ -15,7 +15,7 @@ from typing import Literal
 import soxr
 
 from voicekit.audio import RATE, from_pcm, to_pcm
-from voicekit.rules import default_preamble, read_preambles
+from voicekit.rules import read_preambles
 from voicekit.simulator.voice import Voice
 from voicekit.understanding import SMALL_TALK, Utterance, sentences
 
@@ -125,7 +125,6 @@ class Understanding:
     """Decides what the voice answers itself. `instructions` are those of the session (the frontend's)."""
 
     def __init__(self, instructions: str, language: str) -> None:
-        self._language = language
         self._known = sentences(language)
         self._tools = read_tools(instructions)
         self._preambles = read_preambles(instructions)
@@ -167,7 +166,7 @@ class Understanding:
 
     def acknowledgement(self, utterance: Utterance) -> str:
         """What is said while work begins: the sample phrase from the instructions, or the general one."""
-        general = default_preamble("*", self._language)
+        general = self._known["acknowledgement"]
         tool = next((intent for intent in utterance.intents if intent in self._tools), "*")
         return self._preambles.get(tool) or self._preambles.get("*") or general
 

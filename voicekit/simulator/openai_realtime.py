@@ -47,7 +47,7 @@ class Endpoint:
         truncate_arguments    the arguments break off and the response ends as incomplete (34)
         duplicate_call        the call is delivered twice, under one id
         second_id             the call is made twice, under two ids
-        second_message        the response with the call goes on talking after it (True: "I have no news about that yet.")
+        second_message        the response goes on talking after the call (True: "I have no news about that yet.")
         promise_without_call  a response that announces a call ends with the announcement; the call is made when a
                               response is asked for, or, with "always", never (11)
         unknown_tool          the call names this tool instead of its own (32)

@@ -11,12 +11,12 @@ from typing import Any
 from voicekit.audio import Clip, clips
 from voicekit.simulator.profile import Profile
 
-
 # What can be made to go wrong; the endpoint of each provider says what it means there.
 FAULTS = (
     "close", "close_1008_on_audio_during_call", "delegations", "duplicate_call", "extra_argument", "garbage_after_s",
-    "goaway_after_s", "late_response", "no_setup_complete", "orphan_late_result", "promise_without_call", "second_id", "second_message", "short_by_ms", "stall_after_call",
-    "stall_after_s", "truncate_arguments", "unknown_tool", "unspoken",
+    "goaway_after_s", "late_response", "no_setup_complete", "orphan_late_result", "promise_without_call", "second_id",
+    "second_message", "short_by_ms", "stall_after_call", "stall_after_s", "truncate_arguments", "unknown_tool",
+    "unspoken",
 )  # fmt: skip
 
 

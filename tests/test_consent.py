@@ -26,7 +26,9 @@ def test_the_table_is_large_enough_and_has_both_languages() -> None:
 
 
 @given(st.sampled_from(["en", "de"]), st.text(max_size=40), st.text(max_size=40), st.data())
-def test_a_refusal_anywhere_is_never_taken_for_consent(language: str, before: str, after: str, data: st.DataObject) -> None:
+def test_a_refusal_anywhere_is_never_taken_for_consent(
+    language: str, before: str, after: str, data: st.DataObject
+) -> None:
     refusal = data.draw(st.sampled_from(words(language)["no"]))
     assert verdict(f"{before} {refusal} {after}", language) != "yes"
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from voicekit.models import claims
     from voicekit.policy import Policy
     from voicekit.runs import Run
-    from voicekit.widgets import panel
     from voicekit.tools import Fault, Latency, Tool, failed, no_results, ok, tool
+    from voicekit.widgets import panel
 
 # Loaded on first use: `import voicekit` alone must not wait for two SDKs, pandas and matplotlib.
 _HOMES = {

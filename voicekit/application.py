@@ -72,7 +72,7 @@ async def converse(plan: Plan) -> Run:
     journal = Journal(now)
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     with Ledger(plan.ledger) as ledger:
-        async with _service(plan) as endpoint:
+        async with service(plan) as endpoint:
             talk = _Talk(plan, endpoint, journal, ledger, now)
             await talk.hold()
         calls = ledger.rows()
@@ -80,7 +80,7 @@ async def converse(plan: Plan) -> Run:
 
 
 @contextlib.asynccontextmanager
-async def _service(plan: Plan) -> AsyncIterator[Endpoint]:
+async def service(plan: Plan) -> AsyncIterator[Endpoint]:
     """Where the session goes: the vendor, or a simulator that lives as long as the run."""
     if plan.target == "live":
         yield live_endpoint(plan.model)
@@ -116,9 +116,7 @@ def live_endpoint(model: str) -> Endpoint:
 class _Talk:
     """The parts of one conversation and the tasks that run them."""
 
-    def __init__(
-        self, plan: Plan, endpoint: Endpoint, journal: Journal, ledger: Ledger, now: SessionClock
-    ) -> None:
+    def __init__(self, plan: Plan, endpoint: Endpoint, journal: Journal, ledger: Ledger, now: SessionClock) -> None:
         self.plan = plan
         self.journal = journal
         self.now = now
@@ -303,7 +301,10 @@ def _meta(plan: Plan, started: str) -> dict[str, Any]:
         "seed": plan.seed,
         "tool_seconds": {name: plan.seconds_of(name) for name in plan.scenario.tools},
         "claims": dict(plan.claims),
-        "versions": {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in packages}},
+        "versions": {
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in packages},
+        },
         "started": started,
         "provenance": "live" if plan.target == "live" else "simulated",
         **({"delegation": plan.delegation} if plan.delegation else {}),

@@ -344,8 +344,8 @@ TOLD_CASES: tuple[tuple[str, str | Scenario, dict[str, Any]], ...] = (
 def told(function: Callable[[Run, str], bool], model: str = "gpt-live-1", target: Target = "simulator") -> Verdict:
     """Notebook 07: does `function(run, word)` know, in five calls, whether the caller heard the word that matters?"""
     findings = []
-    for what, scenario, options in TOLD_CASES:
-        talk = run(scenario, model=model, target=target, **options)
+    for number, (what, _, _) in enumerate(TOLD_CASES):
+        talk = _told_call(number, model, target)
         heard = any(word.strip(" .,") == ANSWER for each in played(talk.event_rows) for _, word in each.words)
         try:
             answer = bool(function(talk, ANSWER))
@@ -356,3 +356,10 @@ def told(function: Callable[[Run, str], bool], model: str = "gpt-live-1", target
             truth = "the caller has heard it" if heard else "the caller has not heard it"
             findings.append(f'{what}: {truth} ("{ANSWER}", {talk.meta["provenance"]}); the function says {answer}.')
     return Verdict(tuple(findings))
+
+
+@cache
+def _told_call(number: int, model: str, target: Target) -> Run:
+    """The call of a case. Kept, because a check is run again and again."""
+    _, scenario, options = TOLD_CASES[number]
+    return run(scenario, model=model, target=target, **options)

@@ -58,7 +58,7 @@ def run_blocking(main: Callable[[], Coroutine[Any, Any, T]], clock: Clock = "vir
             asyncio.set_event_loop(loop)
             task.append(loop.create_task(main(), name="voicekit run"))
             outcome.append(loop.run_until_complete(task[0]))
-        except BaseException as error:  # noqa: BLE001 - handed to the caller's thread, whatever it is
+        except BaseException as error:
             failure.append(error)
         finally:
             with contextlib.suppress(Exception):

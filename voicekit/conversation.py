@@ -162,9 +162,7 @@ class Conversation:
         self.wake()
 
     def _note(self, problem: Problem) -> None:
-        self.journal.add(
-            "session", "problem", text=problem.message, code=problem.code, recoverable=problem.recoverable
-        )
+        self.journal.add("session", "problem", text=problem.message, code=problem.code, recoverable=problem.recoverable)
         if problem.code == "conversation_already_has_active_response":
             self.collisions += 1
         if not problem.recoverable:
@@ -200,9 +198,7 @@ class Conversation:
             if not flushed_samples:
                 continue  # played to its end: the provider is right to believe that all of it was heard
             if self.session.capabilities.can_truncate:
-                self.journal.add(
-                    "decision", "truncate", item=item, reported_ms=heard_ms, heard_ms=heard_samples / 24.0
-                )
+                self.journal.add("decision", "truncate", item=item, reported_ms=heard_ms, heard_ms=heard_samples / 24.0)
                 try:
                     await self.session.truncate(item, heard_ms)
                 except (SessionError, NotSupported) as error:

@@ -1,7 +1,7 @@
 """Scenarios and how they are run: once, or many times for a comparison.
 
-    run = vk.run("order_status", model="gemini-3.1-flash-live-preview", tool_seconds=6.0)
-    vk.sweep(["order_status"], ["gpt-realtime"], [vk.Policy()], n=5)
+run = vk.run("order_status", model="gemini-3.1-flash-live-preview", tool_seconds=6.0)
+vk.sweep(["order_status"], ["gpt-realtime"], [vk.Policy()], n=5)
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ class Scenario:
         if language == "en":
             return self
         known = audio.clips()
-        lines = [dataclasses.replace(line, clip=f"{line.clip.rsplit('_' + language, 1)[0]}_{language}") for line in self.lines]
+        lines = [
+            dataclasses.replace(line, clip=f"{line.clip.rsplit('_' + language, 1)[0]}_{language}")
+            for line in self.lines
+        ]
         missing = sorted({line.clip for line in lines} - set(known))
         if missing:
             raise ValueError(f"scenario {self.name} cannot be run in {language!r}: no clip {', '.join(missing)}")
@@ -134,7 +137,14 @@ class Plan:
         **overrides: Any,
     ) -> Plan:
         """Check and collect. Raises ValueError with one line that names what is unknown or impossible."""
-        settings = {each.name for each in dataclasses.fields(cls)} - {"scenario", "model", "policy", "target", "clock", "seed"}
+        settings = {each.name for each in dataclasses.fields(cls)} - {
+            "scenario",
+            "model",
+            "policy",
+            "target",
+            "clock",
+            "seed",
+        }
         unknown = sorted(set(overrides) - settings - POLICY_FIELDS)
         if unknown:
             raise ValueError(f"unknown setting {unknown[0]!r}; known: {', '.join(sorted(settings | POLICY_FIELDS))}")
@@ -146,6 +156,8 @@ class Plan:
             scenario = scenarios()[scenario]
         if target == "live" and clock == "virtual":
             raise ValueError('a live service keeps its own time; use clock="real" with target="live"')
+        if target == "live" and (unreal := [name for name in ("claims", "faults") if overrides.get(name)]):
+            raise ValueError(f"{unreal[0]} change the simulated service; a live one is what it is, leave them out")
         policy = dataclasses.replace(policy or Policy(), **{k: v for k, v in overrides.items() if k in POLICY_FIELDS})
         chosen = {key: value for key, value in overrides.items() if key in settings}
         facts(model, chosen.get("claims"))  # an unknown model or claim is said here
@@ -193,7 +205,9 @@ class Plan:
         elif self.delegation not in ("client", "responses"):
             raise ValueError(f'delegation is "client" or "responses", not {self.delegation!r}')
         elif self.backend is not None and self.delegation == "responses":
-            raise ValueError('a backend of your own works with delegation="client"; with "responses" the service has one')
+            raise ValueError(
+                'a backend of your own works with delegation="client"; with "responses" the service has one'
+            )
 
     def seconds_of(self, tool: str) -> float:
         if isinstance(self.tool_seconds, Mapping):
@@ -206,7 +220,9 @@ def check_policy(policy: Policy, model: str) -> None:
     known = facts(model)
     behaviors = known["behaviors"].value.split() if "behaviors" in known else []
     waits = "waits_for_result" in known and known["waits_for_result"].value == "yes"
-    default = known["default_behavior"].value if "default_behavior" in known else ("blocking" if waits else "non_blocking")
+    default = (
+        known["default_behavior"].value if "default_behavior" in known else ("blocking" if waits else "non_blocking")
+    )
     if policy.behavior is not None and policy.behavior not in (behaviors or [default]):
         raise ValueError(
             f"{model} has no {policy.behavior} calls; it takes behavior={', '.join(behaviors or [default])} ({known['provider'].source})"
@@ -270,7 +286,12 @@ def compare(*runs: Run) -> pd.DataFrame:
     import pandas as pd
 
     rows = [
-        {"scenario": run.meta["scenario"], "model": run.meta["model"], "provenance": run.meta["provenance"], **run.values}
+        {
+            "scenario": run.meta["scenario"],
+            "model": run.meta["model"],
+            "provenance": run.meta["provenance"],
+            **run.values,
+        }
         for run in runs
     ]
     return pd.DataFrame(rows).dropna(axis="columns", how="all")
@@ -346,7 +367,7 @@ def _pool() -> Executor:
 def _can_travel(plans: Sequence[Plan]) -> bool:
     try:
         pickle.dumps(plans)
-    except Exception:  # noqa: BLE001 - pickle raises whatever an object's own code raises
+    except Exception:
         return False
     return True
 
@@ -364,7 +385,9 @@ def probe(model: str, target: Target = "simulator") -> list[str]:
     running = (call["started"], call["finished"])
     spoken = [e["t"] for e in result.event_rows if e["kind"] == "playing" and running[0] < e["t"] < running[1]]
     longest = result.values["dead_air_longest"]
-    declared = facts(model)["default_behavior"].value if "default_behavior" in facts(model) else "not a documented switch"
+    declared = (
+        facts(model)["default_behavior"].value if "default_behavior" in facts(model) else "not a documented switch"
+    )
     return [
         f"{model} ({result.meta['provenance']}), a six-second tool and a second question while it runs:",
         f"  while the tool ran it {'spoke, so it does not wait for results' if spoken else 'said nothing'}",

@@ -148,7 +148,7 @@ def loop(
              list of pairs (call id, result) to answer under ids of your choice
     tools    names of the tools of the kit's shop that the model is offered, if `answer` is no Tool
     """
-    from voicekit.application import SessionClock, _service
+    from voicekit.application import SessionClock, service
     from voicekit.sessions import open_session
 
     offered = [answer] if isinstance(answer, Tool) else [each for each in World().tools() if each.name in tools]
@@ -162,7 +162,7 @@ def loop(
 
     async def main() -> Loop:
         done = Loop([], [], [], journal.wire)
-        async with _service(plan) as endpoint, open_session(config, endpoint, tap=journal.add_wire) as session:
+        async with service(plan) as endpoint, open_session(config, endpoint, tap=journal.add_wire) as session:
             now.start()
             sound = clips()[clip].samples
             await session.send_audio(np.concatenate([sound, np.zeros(RATE, sound.dtype)]).tobytes())

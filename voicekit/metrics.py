@@ -19,7 +19,31 @@ Value = float | int | bool | None
 
 SHORTEST_SILENCE = 0.2  # shorter ones are pauses inside speech
 YIELD_WITHIN = 2.0  # an agent that is still audible after this has not yielded
-STOP_WORDS = frozenset("a an and are at for has in is it of on our the there this to was were your you".split())
+STOP_WORDS = frozenset(
+    [
+        "a",
+        "an",
+        "and",
+        "are",
+        "at",
+        "for",
+        "has",
+        "in",
+        "is",
+        "it",
+        "of",
+        "on",
+        "our",
+        "the",
+        "there",
+        "this",
+        "to",
+        "was",
+        "were",
+        "your",
+        "you",
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -213,7 +237,7 @@ def mark_heard(calls: Sequence[dict[str, Any]], events: Sequence[Event]) -> None
         # "On Friday there is a free appointment at ten" and "On Thursday ... at two" differ in two words only.
         wanted = words_of(summary) - others or words_of(summary)
         is_repeated = call["stale"] and summary in wanted_still  # the same words are a later call's result
-        has_result = t is not None and call["state"] != "cancelled" and not is_repeated
+        has_result = t is not None and call["state"] not in ("cancelled", "rejected") and not is_repeated
         call["heard"] = result_heard(wanted, t, speech) if has_result and t is not None else None
 
 
@@ -293,7 +317,9 @@ def duplicate_effects(calls: Sequence[dict[str, Any]]) -> int:
 def unanswered_calls(events: Sequence[Event]) -> int:
     """Call ids with neither exactly one final answer nor a cancellation by the server."""
     ids = {event["call_id"] for event in events if event["kind"] == "proposed"}
-    answers = [event["call_id"] for event in events if event["kind"] == "answered" and event["detail"].get("final", True)]
+    answers = [
+        event["call_id"] for event in events if event["kind"] == "answered" and event["detail"].get("final", True)
+    ]
     withdrawn = {event["call_id"] for event in events if event["kind"] == "withdrawn"}
     return sum(1 for call_id in ids if answers.count(call_id) != (0 if call_id in withdrawn else 1))
 

@@ -136,7 +136,9 @@ class Replies:
         await talk.until(is_decided, SPEECH_WAIT_SECONDS, "the answer that was asked for, or its end")
         if turn in self._sounded[heard:] or talk.ended.get(turn) != "cancelled":
             return False
-        self._decide("ask_again", None, "the caller spoke before the answer was heard; it is asked for once more", item=turn)
+        self._decide(
+            "ask_again", None, "the caller spoke before the answer was heard; it is asked for once more", item=turn
+        )
         return True
 
     # A promise without a call
@@ -162,7 +164,9 @@ class Replies:
         except (TimeoutError, SessionError):
             pass
         if len(self.calls) == calls:
-            self._decide("promise_broken", None, "nothing was done, though it was reminded; the caller has to ask again")
+            self._decide(
+                "promise_broken", None, "nothing was done, though it was reminded; the caller has to ask again"
+            )
 
     async def close(self) -> None:
         if self._nudge is not None and not self._nudge.done():

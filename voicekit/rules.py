@@ -225,7 +225,7 @@ class Mind:
             return [Speak(str(output["say"]))] if output.get("say") else []
         if is_empty(output):
             return self._sweep(request)
-        if status in ("invalid_arguments", "unknown_tool") and request.tries == 0:
+        if status == "invalid_argument" and request.tries == 0:
             return [self._again(request, request.call)]
         if status in ("no_results", "no_results_in_range", "failed") and output.get("retryable") and not request.tries:
             return [self._again(request, request.call)]

@@ -86,7 +86,9 @@ class Run:
     def undelivered(self) -> list[dict[str, Any]]:
         """Answers that came after the session had closed, so that nobody was told: t, call_id, text, why."""
         events = [event for event in self.event_rows if event["kind"] == "undelivered"]
-        return [{**{key: event[key] for key in ("t", "call_id", "text")}, "why": event["detail"]["why"]} for event in events]
+        return [
+            {**{key: event[key] for key in ("t", "call_id", "text")}, "why": event["detail"]["why"]} for event in events
+        ]
 
     def timeline(self, **options: Any) -> Figure:
         """The picture: who was audible when, tools, decisions, silences shaded."""
@@ -119,7 +121,9 @@ class Run:
             folder.parent.mkdir(parents=True, exist_ok=True)
             draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         except OSError as error:
-            raise ValueError(f"cannot write to {folder.parent} ({error.strerror}); choose another --out folder") from None
+            raise ValueError(
+                f"cannot write to {folder.parent} ({error.strerror}); choose another --out folder"
+            ) from None
         try:
             self._write(draft)
             if folder.exists():

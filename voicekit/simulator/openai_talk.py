@@ -95,11 +95,11 @@ class Talk:
         for piece in _cut(text[: len(text) // 2] if is_broken else text):
             yield PIECE_SECONDS
             response.argue(piece)
+        if response.is_shared:
+            self._called(call_id, step)
         if is_broken:
             return False
         response.close_item()
-        if response.is_shared:
-            self._called(call_id, step)
         if self._fault("duplicate_call", True):
             response.announce_done(item)
         if self._fault("second_id", True):

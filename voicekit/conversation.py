@@ -97,7 +97,7 @@ class Conversation:
         return not (self.caller_speaking or self.agent_speaking or self.turn is not None or self.answer_is_due)
 
     def may_still_answer(self, since: float) -> bool:
-        """Whether something said or sent at `since` may still be answered: nobody has been quiet for long since then."""
+        """Whether something said or sent at `since` may still be answered: it has not been quiet for long."""
         return not self.quiet or self.now() - max(since, self.quiet_since) < PATIENCE_SECONDS
 
     async def on(self, event: Event) -> None:

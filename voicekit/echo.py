@@ -1,7 +1,7 @@
 """The caller's microphone: it hears the loudspeaker too, and what is only that is kept from the provider.
 
 A fixed threshold cannot tell echo from a caller who speaks softly. What can: the echo is a fainter copy of what was
-just played, and a caller is not. So each frame is compared with the last 400 ms of playout, and a frame that is mostly a
+just played, and a caller is not. So each frame is compared with the last 400 ms of playout, and one that is mostly a
 delayed copy of it is sent without that copy. One delay and one gain per frame are enough for a line; a room with
 reflections needs an echo canceller.
 """

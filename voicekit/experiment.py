@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from voicekit import audio, clock
+from voicekit import audio
 from voicekit.caller import Line
+from voicekit.clock import Clock, run_blocking
 from voicekit.models import data_path, facts, provider
 from voicekit.policy import Policy
 from voicekit.progress import progress
@@ -91,7 +92,7 @@ class Plan:
     tools         the reader's own tools, instead of the scenario's
     instructions  replaces the instructions composed from the policy
     earlier       an earlier run: the results it could tell nobody are given to the model as context
-    delegation    who works for a model that hands work over: "client" (the application) or "responses" (a backend of the
+    delegation    who works for a model that hands work over: "client" (the application), "responses" (a backend of the
                   service, which calls the application's tools); None for other models
     backend       the reader's own worker for client delegation (see `delegation.Backend`)
     supervisor    called with each event that a second socket hears along (GPT-Live): a dict with its time `t`
@@ -101,7 +102,7 @@ class Plan:
     model: str
     policy: Policy
     target: Target = "simulator"
-    clock: clock.Clock = "virtual"
+    clock: Clock = "virtual"
     seed: int = 0
     tool_seconds: float | Mapping[str, float] | None = None
     language: str = "en"
@@ -132,7 +133,7 @@ class Plan:
         model: str,
         policy: Policy | None = None,
         target: Target = "simulator",
-        clock: clock.Clock | None = None,
+        clock: Clock | None = None,
         seed: int = 0,
         **overrides: Any,
     ) -> Plan:
@@ -225,7 +226,7 @@ def check_policy(policy: Policy, model: str) -> None:
     )
     if policy.behavior is not None and policy.behavior not in (behaviors or [default]):
         raise ValueError(
-            f"{model} has no {policy.behavior} calls; it takes behavior={', '.join(behaviors or [default])} ({known['provider'].source})"
+            f"{model} has no {policy.behavior} calls; it takes behavior={', '.join(behaviors or [default])}"
         )
     scheduling = "scheduling" in known and known["scheduling"].value == "yes"
     if provider(model) == "gemini-live" and not scheduling and policy.delivery != "when_idle":
@@ -248,7 +249,7 @@ def run(
     model: str,
     policy: Policy | None = None,
     target: Target = "simulator",
-    clock: clock.Clock | None = None,
+    clock: Clock | None = None,
     seed: int = 0,
     **overrides: Any,
 ) -> Run:
@@ -275,8 +276,6 @@ def run_plan(plan: Plan) -> Run:
 
     def main() -> Coroutine[Any, Any, Run]:
         return converse(plan)
-
-    from voicekit.clock import run_blocking
 
     return run_blocking(main, plan.clock)
 

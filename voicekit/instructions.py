@@ -40,7 +40,7 @@ def preamble_section(policy: Policy, tools: Iterable[str], language: str = "en")
         [
             "# Preambles",
             "Use one before a call that may take noticeable time, when records are checked or when you hand over.",
-            "Skip it when the answer is immediate, when the caller only confirms or corrects, or when the tool is fast.",
+            "Skip it when the answer is immediate, the caller only confirms or corrects, or the tool is fast.",
             "One short sentence, spoken right before the call. Sample phrases:",
             *lines,
             f'- any tool: "{known["*"]}"',

@@ -6,6 +6,7 @@ is audible. A metric without a value in a run is None, never 0.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import statistics
@@ -132,7 +133,7 @@ def result_heard(wanted: set[str], after: float, speech: Iterable[Played]) -> fl
     """When the speech that carries a result was first heard.
 
     Nobody marks it on the wire, so it is found by its words: the first stretch of speech heard from `after` on whose
-    transcript has at least half of the `wanted` words, those of the result's summary. Of a stretch that was cut off the words
+    transcript has half of the `wanted` words, those of the result's summary. Of a stretch that was cut off the words
     never heard count too, as long as one of them was heard. Its beginning is that of the sentence.
     """
     for stretch in speech if wanted else ():
@@ -146,7 +147,7 @@ def result_heard(wanted: set[str], after: float, speech: Iterable[Played]) -> fl
 
 def _sentence_start(heard: Sequence[tuple[float, str]], position: float) -> float:
     start = heard[0][0]
-    for (_, word), (following, _) in zip(heard, heard[1:], strict=False):
+    for (_, word), (following, _) in itertools.pairwise(heard):
         if following <= position and word.rstrip().endswith((".", "!", "?")):
             start = following
     return start

@@ -33,7 +33,7 @@ class Policy:
     on_barge_in    what becomes of a running call when the caller interrupts: "finish", "cancel",
                    "hold_until_confirmed", or a function of the tool that returns one of them
     stale          a result whose request was changed or withdrawn: "drop", "silent" or "speak"
-    revision_key   `(tool name, arguments) -> str`: calls with the same key are revisions of one wish, of which the latest
+    revision_key   `(tool name, arguments) -> str`: calls with the same key are revisions of one wish; the latest
                    counts; "" for a wish of its own. None: the tool's own `wish`
     same_action    calls with the same tool and arguments are one intended action, with one effect, within the whole
                    "session", within one "turn" of the caller (asked for again, it is a new order), or never: "call"

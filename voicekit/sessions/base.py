@@ -73,7 +73,7 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class TurnStarted:
-    """The model has begun to answer. `call_ids`: the results this turn was asked to speak, when the provider echoes it."""
+    """The model has begun to answer. `call_ids`: the results it was asked to speak, when the provider echoes them."""
 
     turn: str
     call_ids: tuple[str, ...] = ()

@@ -388,7 +388,8 @@ class Endpoint:
         ears = self._make_ears(self._settings.clips, self._rate)
         ears.automatic = False
         ears.feed(sound if kind == "audio/pcm" else g711.decode(sound, kind))
-        return ears.commit()
+        understood: Utterance = ears.commit()
+        return understood
 
     def _result_arrived(self) -> None:
         """A result alone never makes the model speak; it only lets a response go on that waited for it."""

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 from urllib.parse import parse_qs, urlsplit
 
-from websockets.frames import Opcode
+from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
@@ -94,7 +94,7 @@ class Connection(asyncio.Protocol):
         for event in self._protocol.events_received():
             if isinstance(event, Request):
                 self._handshake(event)
-            elif event.opcode in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
+            elif isinstance(event, Frame) and event.opcode in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
                 self._fragments += event.data
                 if event.fin:
                     message, self._fragments = self._fragments, b""

@@ -1,0 +1,151 @@
+"""Notebook 07: stand still, talk on, hand over; and finished, acknowledged, generated and heard as four records."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+import voicekit as vk
+from voicekit.metrics import played, utterances
+from voicekit.runs import Run
+
+MODEL = "gpt-live-1"
+STANDS_STILL = ("gpt-4o-realtime-preview", "gemini-3.1-flash-live-preview")
+TALKS_ON = ("gpt-realtime", "gemini-3.8-live")
+ALL = (*STANDS_STILL, *TALKS_ON, MODEL)
+STOP = vk.Scenario(
+    "stop_please",
+    tools={"book_appointment": 8.0},
+    lines=(
+        vk.Line("book_thursday", at=0.5),
+        vk.Line("yes_please", after="agent_done", seconds=0.6),
+        vk.Line("opening_hours", after="tool_starts", seconds=1.0),
+        vk.Line("stop_talking", after="heard_text", text="We are open", seconds=0.2),
+        vk.Line("thanks_michael", after="agent_done", seconds=0.8, patience=40),
+    ),
+)
+
+
+@cache
+def call(model: str, delegation: str | None = None, unspoken: bool = False) -> Run:
+    options: dict[str, Any] = {"delegation": delegation} if delegation else {}
+    return vk.run("order_status_chatty", model=model, faults={"unspoken": True} if unspoken else {}, **options)
+
+
+def column(name: str, models: tuple[str, ...]) -> list[float]:
+    return [call(model).values[name] for model in models]
+
+
+# The table of the three designs
+
+
+@pytest.mark.parametrize("model", ALL)
+def test_every_design_answers_both_questions_and_nobody_is_talked_over(model: str) -> None:
+    run = call(model)
+    assert not run.problem
+    assert run.values["unanswered_calls"] == 0
+    assert run.values["talk_over"] == 0.0
+    heard = " ".join(word for each in played(run.event_rows) for _, word in each.words)
+    assert "open" in heard and "Friday" in heard
+
+
+def test_the_longest_silence_is_long_shorter_and_shortest() -> None:
+    still, on, over = (column("dead_air_longest", models) for models in (STANDS_STILL, TALKS_ON, (MODEL,)))
+    assert min(still) > 4.0
+    assert 2.0 < min(on) <= max(on) < 2.5
+    assert max(over) < 2.0
+
+
+def test_the_result_of_the_one_that_hands_over_comes_last() -> None:
+    for name in ("time_to_result", "done_to_heard"):
+        still, on, over = (column(name, models) for models in (STANDS_STILL, TALKS_ON, (MODEL,)))
+        assert max(still) < min(on) <= max(on) < min(over)
+    assert 1.0 < min(column("done_to_heard", TALKS_ON)) <= max(column("done_to_heard", TALKS_ON)) < 2.0
+    assert call(MODEL).values["done_to_heard"] > 2.0
+
+
+def test_a_backend_of_the_service_takes_another_round() -> None:
+    client, responses = call(MODEL), call(MODEL, "responses")
+    assert responses.values["done_to_heard"] > client.values["done_to_heard"] + 0.5
+    assert responses.values["unanswered_calls"] == 0
+
+
+# Three records
+
+
+def test_acknowledged_is_not_heard() -> None:
+    lost, ordinary = call(MODEL, unspoken=True), call(MODEL)
+    for kind in ("session.commentary.append", "session.commentary.appended"):
+        times = [[row["t"] for row in run.wire_rows if row["type"] == kind] for run in (lost, ordinary)]
+        assert times[0] == times[1] and len(times[0]) == 1
+    assert lost.call_rows[0]["finished"] == ordinary.call_rows[0]["finished"]
+    assert lost.call_rows[0]["delivered"] == ordinary.call_rows[0]["delivered"]
+    assert lost.values["done_to_heard"] is None and lost.call_rows[0]["heard"] is None
+    assert ordinary.call_rows[0]["heard"] is not None
+    assert [event["text"] for event in lost.event_rows if event["kind"] == "unspoken"]
+
+
+def test_the_delegation_has_no_task_and_comes_before_the_order_number() -> None:
+    wire = call(MODEL).wire_rows
+    at = next(n for n, row in enumerate(wire) if row["type"] == "session.delegation.created")
+    assert set(wire[at]["frame"]) == {"type", "event_id", "offset_ms", "delegation"}
+    assert set(wire[at]["frame"]["delegation"]) == {"id", "type", "target"}
+    words = [(n, row["frame"]["delta"]) for n, row in enumerate(wire) if row["type"] == "session.input_transcript.delta"]
+    assert all(n > at for n, text in words if "OD-" in text) and any(n < at for n, _ in words)
+    assert call(MODEL).call_rows[0]["arguments"] == '{"order_id":"OD-20260818-001"}'
+
+
+# Speech and work
+
+
+@pytest.mark.parametrize("delegation", ["client", "responses"])
+@pytest.mark.parametrize(("stale", "spoken", "dropped"), [("speak", 1, 0), ("drop", 0, 1)])
+def test_friday_to_thursday(delegation: str, stale: str, spoken: int, dropped: int) -> None:
+    run = vk.run("friday_thursday", model=MODEL, delegation=delegation, stale=stale)
+    assert (run.values["stale_spoken"], run.values["stale_dropped"]) == (spoken, dropped)
+    assert run.values["unanswered_calls"] == 0
+    booked = [row["arguments"] for row in run.call_rows if row["effect"] == "committed"]
+    assert booked == ['{"day":"thursday","time":"14:00"}']
+
+
+def test_stop_please_stops_the_speech_and_not_the_booking() -> None:
+    run = vk.run(STOP, model=MODEL)
+    stop = next(each.start for each in utterances(run.event_rows) if each.clip == "stop_talking")
+    spoken = next(each for each in played(run.event_rows) if each.start < stop < each.end)
+    assert spoken.end < stop + 1.0
+    assert (run.call_rows[0]["state"], run.call_rows[0]["effect"]) == ("done", "committed")
+    assert run.call_rows[0]["heard"] is not None
+
+
+def test_never_mind_stops_the_booking() -> None:
+    run = vk.run("interrupted_booking", model=MODEL)
+    assert (run.call_rows[0]["state"], run.call_rows[0]["effect"]) == ("cancelled", "none")
+
+
+def test_a_supervisor_sees_that_commentary_was_taken_in_and_not_what_it_was() -> None:
+    seen: list[dict[str, Any]] = []
+    vk.run("order_status_chatty", model=MODEL, faults={"unspoken": True}, supervisor=seen.append)
+    kinds = {frame["type"] for frame in seen}
+    assert "session.commentary.appended" in kinds and "session.commentary.append" not in kinds
+    assert not any("warehouse" in str(frame) for frame in seen)
+
+
+# The exercise
+
+
+def test_the_check_tells_an_acknowledgement_from_a_listener() -> None:
+    def acknowledged(run: Run, word: str) -> bool:
+        return "session.commentary.appended" in set(run.wire["type"])
+
+    def began(run: Run, word: str) -> bool:
+        return run.call_rows[0]["heard"] is not None
+
+    def heard(run: Run, word: str) -> bool:
+        return any(word in event["text"] for event in run.event_rows if event["kind"] == "played")
+
+    assert vk.check.told(heard)
+    assert len(vk.check.told(acknowledged).findings) == 3
+    assert [finding.split(":")[0] for finding in vk.check.told(began).findings] == ["an answer the caller talks over"]
+    assert "raised ZeroDivisionError" in vk.check.told(lambda run, word: bool(1 / 0)).findings[0]

@@ -193,10 +193,10 @@ class App:
 
     async def rest(self, seconds: float = 60.0) -> None:
         """Wait until nothing is under way, at most `seconds`."""
-        async with asyncio.timeout(seconds):
-            await asyncio.sleep(0.1)
-            while self.dispatcher.busy or not self.conversation.quiet:
-                await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)
+        await self.conversation.until(
+            lambda: not self.dispatcher.busy and self.conversation.quiet, seconds, "the conversation to come to rest"
+        )
 
     def kinds(self, *lanes: str) -> list[str]:
         return [event["kind"] for event in self.journal.events if event["lane"] in lanes]

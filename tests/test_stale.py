@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -14,6 +15,7 @@ from fake_session import App, call
 import voicekit as vk
 from voicekit import metrics
 from voicekit.clock import run_blocking
+from voicekit.results import Result, ok
 from voicekit.runs import Run
 from voicekit.sessions.base import (
     Audio,
@@ -286,11 +288,38 @@ SAYINGS = (
     "Forget it, please.",
 )  # fmt: skip
 CALLS = (
-    ("find_appointment", FRIDAY), ("find_appointment", THURSDAY), ("book_appointment", TWO_O_CLOCK),
-    ("book_appointment", '{"day": "friday", "time": "10:00"}'), ("cancel_appointment", '{"day": "friday", "time": "10:00"}'),
-    ("check_stock", '{"item": "blue kettle"}'), ("check_stock", '{"item": "blue'), ("transfer_funds", "{}"),
+    ("find", FRIDAY), ("find", THURSDAY), ("book", THURSDAY), ("book", FRIDAY), ("cancel", FRIDAY), ("check", "{}"),
+    ("find", '{"day": "fri'), ("transfer_funds", "{}"),
 )  # fmt: skip
 SCHEDULED = (OPENAI, "gpt-4o-realtime-preview", "gpt-realtime-2.1", GEMINI, "gemini-3.1-flash-live-preview", NO_SCHEDULING)
+
+
+async def find(day: str) -> Result:
+    """Look for a free hour."""
+    return ok(f"On {day} the hour of the {day} is free.")
+
+
+async def book(day: str) -> Result:
+    """Book an hour."""
+    return ok(f"Booked: {day}.")
+
+
+async def cancel(day: str) -> Result:
+    """Cancel an hour."""
+    return ok(f"Cancelled: {day}.")
+
+
+async def check() -> Result:
+    """Look into the store."""
+    return ok("Twelve kettles.")
+
+
+TOOLS = (
+    Tool.of(find, effect="read", wish="hour"),
+    Tool.of(book, effect="write", compensation="cancel"),
+    Tool.of(cancel, effect="irreversible", cancellable=False),
+    Tool.of(check, effect="read"),
+)
 
 
 def a_policy(draw: random.Random, model: str) -> vk.Policy:
@@ -335,9 +364,8 @@ async def one_schedule(seed: int) -> App:
     draw = random.Random(seed)
     model = draw.choice(SCHEDULED)
     latency = vk.Latency(draw.choice((0.0, 0.3, 2.0)), 0.8)
-    faults = {name: draw.choice((None, None, "error", "time_out", "empty", "late_commit 3")) for name in
-              ("find_appointment", "check_stock", "book_appointment")}  # fmt: skip
-    tools = shop(latency, **{name: fault for name, fault in faults.items() if fault})  # type: ignore[arg-type]
+    faults = (None, None, None, "error", "time_out", "empty", "late_commit 3")
+    tools = [replace(each, seconds=latency, faults=draw.choice(faults)) for each in TOOLS]
     async with App(model, tools, a_policy(draw, model), seed=seed, lag=draw.uniform(0.0, 1.5)) as app:
         for number in range(draw.randint(1, 4)):
             for at, events in a_turn(draw, number, app.session.capabilities.implied_reply):

@@ -230,9 +230,10 @@ def mark_heard(calls: Sequence[dict[str, Any]], events: Sequence[Event]) -> None
     answered = {event["call_id"]: event["t"] for event in events if event["kind"] in ("answered", "told")}
     outdated = {event["call_id"] for event in events if event["kind"] == "outdated"}
     summaries = {call["call_id"]: _summary(call) for call in calls}
-    wanted_still = {summaries[call["call_id"]] for call in calls if call["call_id"] not in outdated}
     for call in calls:
         call["stale"] = call["call_id"] in outdated and call["effect"] != "committed"
+    wanted_still = {summaries[call["call_id"]] for call in calls if not call["stale"]}
+    for call in calls:
         t, summary = answered.get(call["call_id"]), summaries[call["call_id"]]
         others = set[str]().union(*(words_of(each) for each in summaries.values() if each != summary))
         # "On Friday there is a free appointment at ten" and "On Thursday ... at two" differ in two words only.

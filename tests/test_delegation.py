@@ -169,7 +169,7 @@ def test_a_gate_in_the_tool_backend_holds_for_both_ways(delegation: str, monkeyp
 
     monkeypatch.setattr(ToolBackend, "validate", refuse)
     run = talk("booking", delegation)
-    assert [call["state"] for call in run.call_rows] == ["rejected"]
+    assert {call["state"] for call in run.call_rows} == {"rejected"}  # asked for once more, as a repair
     assert of(run, "running") == of(run, "committed") == []
     assert any("is not allowed on the telephone" in text for text in heard(run))
     assert not any("is booked" in text for text in heard(run))

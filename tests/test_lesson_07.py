@@ -92,7 +92,9 @@ def test_the_delegation_has_no_task_and_comes_before_the_order_number() -> None:
     at = next(n for n, row in enumerate(wire) if row["type"] == "session.delegation.created")
     assert set(wire[at]["frame"]) == {"type", "event_id", "offset_ms", "delegation"}
     assert set(wire[at]["frame"]["delegation"]) == {"id", "type", "target"}
-    words = [(n, row["frame"]["delta"]) for n, row in enumerate(wire) if row["type"] == "session.input_transcript.delta"]
+    words = [
+        (n, row["frame"]["delta"]) for n, row in enumerate(wire) if row["type"] == "session.input_transcript.delta"
+    ]
     assert all(n > at for n, text in words if "OD-" in text) and any(n < at for n, _ in words)
     assert call(MODEL).call_rows[0]["arguments"] == '{"order_id":"OD-20260818-001"}'
 

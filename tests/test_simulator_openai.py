@@ -833,7 +833,7 @@ async def test_case_34_over_the_socket() -> None:
         assert (done["status"], done["output"][0]["status"]) == ("incomplete", "incomplete")
         with pytest.raises(json.JSONDecodeError):
             json.loads(done["output"][0]["arguments"])
-        assert call.mind.open_calls == {}
+        assert list(call.mind.open_calls) == ["call_0001"]  # it waits to be told what was wrong with it
         await call.answer(done["output"][0]["call_id"], '{"error":"broken arguments"}')
         await call.talk(2)
         done = (await call.until("response.done"))["response"]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import csv
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
@@ -74,22 +72,7 @@ def withdraws(text: str) -> bool:
     return any(phrase in plain for phrase in _withdrawals())
 
 
-def answer_to_a_question(text: str) -> Literal["yes", "no"] | None:
-    """A plain yes or no: the whole utterance is a phrase of data/answers.csv. "Sure, but what is it?" is neither."""
-    return _answers().get(_plain(text))
-
-
 @cache
 def _withdrawals() -> tuple[str, ...]:
     with data_path("withdrawals.csv").open(newline="", encoding="utf-8") as file:
         return tuple(row["phrase"].lower() for row in csv.DictReader(file))
-
-
-@cache
-def _answers() -> Mapping[str, Literal["yes", "no"]]:
-    with data_path("answers.csv").open(newline="", encoding="utf-8") as file:
-        return {_plain(row["phrase"]): "yes" if row["answer"] == "yes" else "no" for row in csv.DictReader(file)}
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"[^\w']+", " ", text.lower().replace("\u2019", "'")).strip()

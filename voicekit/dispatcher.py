@@ -269,6 +269,9 @@ class Dispatcher:
             said_seconds=said_seconds,
         )
         chosen = self.policy.delivery(result, moment)
+        if chosen not in CHOICES["delivery"]:
+            self._decide("bad_delivery", call.id, f"{chosen!r} is none of {CHOICES['delivery']}; when_idle is used")
+            return "when_idle"
         self._decide("deliver", call.id, chosen)
         return chosen
 

@@ -8,7 +8,7 @@ agent     generating (first audio of an item arrived), generated (text: transcri
 heard     playing (first sample of an item leaves the loudspeaker), played (text: what was heard, detail: audible,
           heard, flushed (seconds), unheard (text never played))
 tool      proposed, validated, rejected, running, done, failed, timed_out, committed, cancelled, answered
-decision  what the application decided, in a word (kind) and a sentence (text)
+decision  what the application decided, in a word (kind) and a sentence (text); faults it noticed (`spoken.FAULTS`)
 session   connected, turn_started, turn_done, speech_started, speech_stopped, understood, interrupted, problem,
           go_away, usage, closed; where work is handed over also delegated (item: its id), appended (item: the append),
           work_started, work_done (item: the backend's response)

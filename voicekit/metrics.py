@@ -231,7 +231,7 @@ def mark_heard(calls: Sequence[dict[str, Any]], events: Sequence[Event]) -> None
     outdated = {event["call_id"] for event in events if event["kind"] == "outdated"}
     summaries = {call["call_id"]: _summary(call) for call in calls}
     for call in calls:
-        call["stale"] = call["call_id"] in outdated and call["effect"] != "committed"
+        call["stale"] = call["call_id"] in outdated and call["effect"] not in ("committed", "undone")
     wanted_still = {summaries[call["call_id"]] for call in calls if not call["stale"]}
     for call in calls:
         t, summary = answered.get(call["call_id"]), summaries[call["call_id"]]

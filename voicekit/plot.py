@@ -53,7 +53,7 @@ IN_SECONDS = frozenset(
      "talk_over")
 )  # fmt: skip
 # Decisions after which a result is not heard.
-KEPT_BACK = ("dropped", "stale_dropped", "stale_silent", "undelivered", "unspoken")
+KEPT_BACK = ("dropped", "stale_dropped", "stale_silent", "not_said", "undelivered", "unspoken")
 
 
 def timeline(

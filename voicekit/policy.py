@@ -30,17 +30,16 @@ class Policy:
     delivery       when a result is said: "when_idle", "interrupt", "silent", or a function `(result, conversation)`
                    that returns one of them (see `calls.Moment`)
     preamble       what is announced before a call: "none", "filler" or "action"
-    on_barge_in    what becomes of a running call when the caller interrupts: "finish", "cancel",
-                   "hold_until_confirmed", or a function of the tool that returns one of them
+    on_barge_in    what becomes of a running call when the caller interrupts: "finish", "cancel"; or
+                   "hold_until_confirmed": it is not started before the caller has agreed, so there is nothing to
+                   interrupt; or a function of the tool that returns one of them
     stale          a result whose request was changed or withdrawn: "drop", "silent" or "speak"
     revision_key   `(tool name, arguments) -> str`: calls with the same key are revisions of one wish; the latest
                    counts; "" for a wish of its own. None: the tool's own `wish`
     same_action    calls with the same tool and arguments are one intended action, with one effect, within the whole
                    "session", within one "turn" of the caller (asked for again, it is a new order), or never: "call"
-    without_asking names of the tools that run without asking; None: no tool is asked about. Fixed before the start
-    guardrails     functions of the call that allow, skip, replace or abort it
     tool_timeout   limit of one tool run, seconds
-    budget         limits of one conversation: {"calls": n, "seconds": s}
+    without_asking, guardrails, budget   reserved for consent, rules and limits; refused until something acts on them
     """
 
     behavior: Behavior | None = None
@@ -62,6 +61,9 @@ class Policy:
                 continue
             if value not in allowed:
                 raise ValueError(f"policy: {name} is one of {', '.join(map(str, allowed))}, not {value!r}")
+        for name, unset in (("without_asking", None), ("guardrails", ()), ("budget", {})):
+            if getattr(self, name) != unset:
+                raise ValueError(f"policy: {name} is not acted on yet, so it is refused; leave it out")
         if not self.tool_timeout > 0:
             raise ValueError(f"policy: tool_timeout is a number of seconds above 0, not {self.tool_timeout!r}")
 

@@ -101,9 +101,11 @@ class Replies:
     async def ask(self, what: str, call_id: str | None, ids: tuple[str, ...] = (), *, cut: bool = False) -> None:
         """Have the model speak when nothing else is being said, or (`cut`) instead of what it is saying now.
 
-        Raises TimeoutError when there is no pause, or no answer.
+        A result that is just being asked for is not cut off by the next one: both are to be heard. Raises TimeoutError
+        when there is no pause, or no answer.
         """
         talk = self.conversation
+        cut = cut and not self._asking.locked()
         async with self._asking:
             if cut and (talk.agent_speaking or talk.turn):
                 self._decide("interrupt", call_id, "the agent's own sentence is cut off for the result")

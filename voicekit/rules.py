@@ -17,6 +17,10 @@ from functools import cache
 from typing import Any, Protocol
 
 from voicekit.models import data_path
+from voicekit.reading import is_empty as is_empty
+from voicekit.reading import parse_output as parse_output
+from voicekit.reading import read_preambles as read_preambles
+from voicekit.reading import vary as vary
 from voicekit.understanding import Utterance, question, sentences, understand
 
 SWEEP_LIMIT = 5  # calls a model makes after empty results (Google Cloud's 3.8 migration page reports 2 to 5)
@@ -192,10 +196,11 @@ class Mind:
             request.owed = False
             steps += self._tell(request)
         waiting, self._waiting = self._waiting, []
-        self._turn = (told, waiting)
         for utterance in waiting:
             steps += self._answer(utterance)
         steps = self._with_preamble(_without_repeats(steps))
+        calls = any(isinstance(step, CallTool) for step in steps)
+        self._turn = ([], []) if calls else (told, waiting)  # a call that is out is not taken back by a cut-off
         self._proposed += [
             Request(step) for step in steps if isinstance(step, CallTool) and not self._is_proposed(step)
         ]
@@ -381,49 +386,12 @@ class Mind:
         return question(call.name, call.arguments, self.language)
 
 
-def read_preambles(instructions: str) -> dict[str, str]:
-    """Sample phrases under a `# Preambles` heading: lines `- tool: phrase`; `any tool` is "*", `none` no phrase."""
-    found: dict[str, str] = {}
-    section = re.search(r"^#+\s*Preambles\s*$(.*?)(?=^#|\Z)", instructions, re.MULTILINE | re.DOTALL | re.IGNORECASE)
-    for name, phrase in re.findall(r"^-\s*([\w ]+?)\s*:\s*(.+?)\s*$", section[1] if section else "", re.MULTILINE):
-        key = "*" if name.lower() in ("any tool", "other tools") else name
-        found[key] = "" if phrase.lower().rstrip(".") == "none" else phrase.strip('"')
-    return found
-
-
 def read_earlier_results(instructions: str) -> list[tuple[CallTool, str]]:
     """Results an earlier call was too short for: lines `- tool {arguments}: summary` under their heading."""
     heading = r"^#+\s*Results that came after the last call\s*$(.*?)(?=^#|\Z)"
     section = re.search(heading, instructions, re.MULTILINE | re.DOTALL | re.IGNORECASE)
     lines = re.findall(r"^-\s*(\w+)\s+(\{.*?\}):\s*(.+?)\s*$", section[1] if section else "", re.MULTILINE)
     return [(CallTool(tool, json.loads(arguments)), summary) for tool, arguments, summary in lines]
-
-
-def parse_output(output: Any) -> Any:
-    """A tool's answer as the model reads it: JSON where it is JSON, else the text itself."""
-    if isinstance(output, str):
-        try:
-            return json.loads(output)
-        except ValueError:
-            return output
-    return output
-
-
-def is_empty(output: Any) -> bool:
-    """Whether an answer says nothing: `{}`, null, "", [] or an empty list of results without a status."""
-    if isinstance(output, dict) and "status" not in output:
-        return all(is_empty(value) or value == 0 for value in output.values())
-    return output in (None, "", [], ())
-
-
-def vary(arguments: Mapping[str, Any], tries: int) -> dict[str, Any] | None:
-    """The n-th variation of a search that a model tries after an empty answer; None when nothing can be varied."""
-    for key, value in arguments.items():
-        if isinstance(value, str) and value:
-            words = value.split()
-            options = [value.title(), f"{value}s", words[-1], value.upper(), " ".join(reversed(words))]
-            return {**arguments, key: options[tries % len(options)]}
-    return None
 
 
 def _is_ok(output: Any) -> bool:

@@ -115,8 +115,13 @@ class Run:
         return listen.transcript(self.event_rows, simulated=self.simulated)
 
     def save(self, folder: Path | str) -> Path:
-        """Write the run as a folder of its own, whole or not at all. Raises ValueError when it cannot be written."""
+        """Write the run as a folder of its own; an earlier run in it is replaced, other files beside it are kept.
+
+        Raises ValueError when it cannot be written, or when the folder holds something else than a saved run.
+        """
         folder = Path(folder)
+        if folder.is_dir() and any(folder.iterdir()) and not (folder / "run.json").is_file():
+            raise ValueError(f"{folder} holds other files than a saved run; choose a new folder")
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
@@ -126,9 +131,9 @@ class Run:
             ) from None
         try:
             self._write(draft)
-            if folder.exists():
-                shutil.rmtree(folder)
-            draft.replace(folder)
+            folder.mkdir(exist_ok=True)
+            for file in draft.iterdir():
+                file.replace(folder / file.name)
         except OSError as error:
             raise ValueError(f"cannot write {folder} ({error.strerror}); choose another --out folder") from None
         finally:
@@ -136,13 +141,13 @@ class Run:
         return folder
 
     def _write(self, folder: Path) -> None:
-        folder.chmod(0o755)  # mkdtemp makes it private; a saved run is to be shared
         _write_json(folder / "run.json", self.meta)
         write_jsonl(folder / "events.jsonl", self.event_rows)
         write_jsonl(folder / "wire.jsonl", self.wire_rows)
         write_jsonl(folder / "calls.jsonl", self.call_rows)
         _write_json(folder / "metrics.json", self.values)
-        audio.write(folder / "heard.flac", self.heard)
+        sound = self.heard if len(self.heard) else np.zeros((1, 2), np.int16)  # a FLAC of nothing cannot be read
+        audio.write(folder / "heard.flac", sound)
         (folder / "labels.txt").write_text(recording.labels(self.event_rows, self.call_rows), encoding="utf-8")
         (folder / "transcript.vtt").write_text(recording.vtt(self.event_rows), encoding="utf-8")
 

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from voicekit.backend import ToolBackend
-from voicekit.calls import Call, answer_to_a_question, withdraws
+from voicekit.calls import Call, withdraws
+from voicekit.consent import verdict
 from voicekit.conversation import Conversation
 from voicekit.journal import Journal
 from voicekit.metrics import words_of
@@ -62,12 +63,12 @@ class Wishes:
             return
         if not final:
             return
-        answer = answer_to_a_question(text)
-        for call in [call for call in self._undecided() if call.held is not None and answer]:
+        answer = verdict(text, self.language)
+        for call in [call for call in self._undecided() if call.held is not None and answer != "neither"]:
             if call.id in self._questions:
                 self._decide("not_yet", call.id, f'"{text}" came before the question was heard; it is no answer to it')
             else:
-                self._release(call, answer or "no", f'the caller said "{text}"')
+                self._release(call, "yes" if answer == "yes" else "no", f'the caller said "{text}"')
 
     def _call_off(self, text: str) -> None:
         for call in self._undecided():

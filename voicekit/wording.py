@@ -35,10 +35,15 @@ def words_about(text: str, language: str | None, more: Iterable[tuple[str, str]]
     """The known words found in `text`, by what they are about."""
     found: dict[str, list[str]] = {}
     for words, about in (*known_words(language), *more):
-        pattern = re.escape(words.lower()).replace(r"\*", r"\w*").replace(r"\ ", r"\s+")
-        if hit := re.search(rf"\b{pattern}\b", text.lower()):
+        if hit := _pattern(words).search(text.lower()):
             found.setdefault(about, []).append(hit[0])
     return found
+
+
+@cache
+def _pattern(words: str) -> re.Pattern[str]:
+    spelled = re.escape(words.lower()).replace(r"\*", r"\w*").replace(r"\ ", r"\s+")
+    return re.compile(rf"\b{spelled}\b")
 
 
 FIRST_PERSON = re.compile(r"\b(i'll|i will|let me|i'm going to|while i|ich)\b")

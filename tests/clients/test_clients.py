@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -50,7 +49,7 @@ def simulator() -> Iterator[dict[str, str]]:
         assert "NO_PROXY" in printed, process.communicate()[1]
         yield printed
     finally:
-        process.send_signal(signal.SIGINT if os.name != "nt" else signal.SIGTERM)
+        process.terminate()
         _, complaints = process.communicate(timeout=10)
         killer.cancel()
     if os.name != "nt":

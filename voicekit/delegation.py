@@ -264,7 +264,7 @@ class Desk:
         task.replaced = why
         open_calls = [call for call in task.calls if call.open]
         for call in open_calls:
-            self.dispatcher.outdate(call, why)
+            self.dispatcher.wishes.outdate(call, why)
             if self.policy.stale == "drop":
                 self.dispatcher.backend.cancel(call.id)
         if self.policy.stale == "drop" and not open_calls and task.work is not None:
@@ -340,7 +340,7 @@ class Desk:
 
     def _expect(self, id_: str, text: str) -> None:
         self._to_be_said[id_] = (text, words_of(text))
-        self.dispatcher.owe(id_, text)
+        self.dispatcher.replies.owe(id_, text)
 
     def _on_journal(self, event: dict[str, Any]) -> None:
         """An answer counts as spoken when speech with half of its words was generated, heard to its end or not."""

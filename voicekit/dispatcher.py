@@ -211,7 +211,7 @@ class Dispatcher:
         if not can.implied_reply:
             call.delivery = delivery
             return
-        self.owe(call.id, str(result.get("summary", "")))
+        self.replies.owe(call.id, str(result.get("summary", "")))
 
     def settled(self, call: Call, result: dict[str, Any]) -> tuple[dict[str, Any], Delivery]:
         """Step 4 for a call that the application made itself: what it is to be told, and when that is to be said."""
@@ -297,21 +297,17 @@ class Dispatcher:
             return
         self._decide("told", call.id, str(told["summary"]))
         await self.session.tell(f'It is known how {call.name} ended. Tell the caller: "{told["summary"]}"')
-        self.owe(call.id, str(told["summary"]))
+        self.replies.owe(call.id, str(told["summary"]))
         if not self.session.capabilities.implied_reply:
             await self.replies.ask("to say how it ended", call.id)
 
     # 5 speak: see `replies`
 
-    def owe(self, key: str, text: str) -> None:
-        """From now on the caller may expect to hear `text`: until it was spoken, or nobody can expect it any more."""
-        self.replies.owe(key, text)
-
     async def _let_backend_go_on(self, call: Call, result: dict[str, Any], delivery: Delivery) -> None:
         """A backend that works beside the conversation waits for its outputs only, not for a pause in the talk."""
         if delivery != "silent":
             call.delivery = delivery
-            self.owe(call.id, str(result.get("summary", "")))
+            self.replies.owe(call.id, str(result.get("summary", "")))
         siblings = [each for each in self.calls.values() if each.turn == call.turn]
         wanted = [each for each in siblings if each.delivery is not None]
         if not wanted or any(each.open for each in siblings):
@@ -326,10 +322,6 @@ class Dispatcher:
         """What it works on may be a correction: only then is it known whether an earlier result is still wanted."""
         working = self.conversation.working
         await self.conversation.until(lambda: not working, TURN_WAIT_SECONDS, "the backend to end its response")
-
-    def outdate(self, call: Call, why: str) -> None:
-        """The result is not wanted any more; a write that has not begun is not begun."""
-        self.wishes.outdate(call, why)
 
     def _note(self, call: Call, kind: str, *, text: str | None = None, **detail: Any) -> None:
         self.journal.add("tool", kind, call_id=call.id, text=text, tool=call.name, **detail)

@@ -14,6 +14,7 @@ from typing import Any, Self
 from voicekit.backend import ToolBackend
 from voicekit.conversation import Conversation
 from voicekit.dispatcher import Dispatcher
+from voicekit.gate import Gate
 from voicekit.journal import Journal
 from voicekit.ledger import Ledger
 from voicekit.policy import Policy
@@ -161,8 +162,10 @@ class App:
         self.speaker = Speaker(self.journal, self.now)
         self.conversation = Conversation(self.session, self.speaker, self.journal, self.now)
         self.ledger = Ledger()
-        backend = ToolBackend(tools, self.ledger, random.Random(seed), now=self.now, notify=self._notify)
-        self.dispatcher = Dispatcher(self.conversation, backend, policy or Policy(), self.journal, self.now, model)
+        policy = policy or Policy()
+        gate = Gate.of(policy)
+        backend = ToolBackend(tools, self.ledger, random.Random(seed), now=self.now, notify=self._notify, gate=gate)
+        self.dispatcher = Dispatcher(self.conversation, backend, policy, self.journal, self.now, model)
         self._reading: asyncio.Task[None] | None = None
 
     def _notify(self, kind: str, **detail: Any) -> None:

@@ -402,7 +402,7 @@ async def one_schedule(seed: int, **changes: Any) -> App:
         await asyncio.sleep(14.0)
         app.session.emit(SpeechStarted(), SpeechStopped())  # whatever order they came in: the caller is silent now
         await app.rest(300.0)
-        app.dispatcher.wishes.let_go("the end")
+        app.dispatcher.asking.let_go("the end")
         await app.rest(300.0)
     return app
 

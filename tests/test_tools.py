@@ -25,7 +25,18 @@ from pydantic import Field
 from voicekit.backend import Cancellation, ToolBackend
 from voicekit.clock import run_blocking
 from voicekit.ledger import Ledger, LedgerError, canonical
-from voicekit.results import STATUSES, as_result, cancelled, failed, invalid_argument, no_results, ok, problem, unknown
+from voicekit.results import (
+    STATUSES,
+    as_result,
+    cancelled,
+    failed,
+    invalid_argument,
+    needs_consent,
+    no_results,
+    ok,
+    problem,
+    unknown,
+)  # fmt: skip
 from voicekit.tools import Fault, IdempotencyKey, InvalidArguments, Latency, Tool, tool
 from voicekit.world import ORDERS, World, sentences
 
@@ -416,7 +427,8 @@ def test_a_model_never_sees_an_empty_or_shapeless_answer(value: Any, reason: str
 def test_every_kind_of_result_is_well_formed() -> None:
     made = [
         ok("Fine.", place="Berlin"), no_results("None.", retryable=True, reason="r"), failed(), unknown(reason="r"),
-        cancelled(), invalid_argument("x: y missing", reason="missing_field", valid_options=["y"]),
+        cancelled(), needs_consent("Shall I?"),
+        invalid_argument("x: y missing", reason="missing_field", valid_options=["y"]),
     ]  # fmt: skip
     assert sorted(each["status"] for each in made) == sorted(STATUSES)
     for each in made:

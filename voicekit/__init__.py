@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from voicekit.audio import Clip, clips
     from voicekit.caller import Line
     from voicekit.experiment import Scenario, arun, compare, probe, run, scenarios, sweep
+    from voicekit.guardrails import SpeechRule, abort, replace, skip
     from voicekit.lesson import decisions, frames, predicted, table, target
     from voicekit.models import claims
     from voicekit.policy import Policy
+    from voicekit.replaying import replay
     from voicekit.runs import Run
     from voicekit.tools import Fault, Latency, Tool, failed, no_results, ok, tool
     from voicekit.widgets import panel
@@ -27,9 +29,11 @@ _HOMES = {
     "audio": ("Clip", "clips"),
     "caller": ("Line",),
     "experiment": ("Scenario", "arun", "compare", "probe", "run", "scenarios", "sweep"),
+    "guardrails": ("SpeechRule", "abort", "replace", "skip"),
     "lesson": ("decisions", "frames", "predicted", "table", "target"),
     "models": ("claims",),
     "policy": ("Policy",),
+    "replaying": ("replay",),
     "runs": ("Run",),
     "widgets": ("panel",),
     "tools": ("Fault", "Latency", "Tool", "failed", "no_results", "ok", "tool"),
@@ -37,9 +41,9 @@ _HOMES = {
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "Clip", "Fault", "Latency", "Line", "Policy", "Run", "Scenario", "Tool", "arun", "check", "claims", "clips",
-    "compare", "decisions", "failed", "frames", "no_results", "ok", "panel", "predicted", "probe", "run", "scenarios",
-    "sweep", "table", "target", "tool",
+    "Clip", "Fault", "Latency", "Line", "Policy", "Run", "Scenario", "SpeechRule", "Tool", "abort", "arun", "check",
+    "claims", "clips", "compare", "decisions", "failed", "frames", "no_results", "ok", "panel", "predicted", "probe",
+    "replace", "replay", "run", "scenarios", "skip", "sweep", "table", "target", "tool",
 ]  # fmt: skip
 __version__ = "0.1.0"
 

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from voicekit import audio, metrics, recording
 from voicekit.backend import ToolBackend
+from voicekit.budget import Budget
 from voicekit.caller import Caller
 from voicekit.conversation import Conversation
 from voicekit.delegation import Backend, Desk
@@ -23,6 +24,7 @@ from voicekit.delegation_backends import Responses, Rules
 from voicekit.dispatcher import Dispatcher
 from voicekit.echo import Microphone
 from voicekit.experiment import Plan
+from voicekit.gate import Gate
 from voicekit.instructions import instructions
 from voicekit.journal import Journal
 from voicekit.ledger import Ledger
@@ -33,7 +35,8 @@ from voicekit.sessions.base import DelegatingSession, Endpoint, RealtimeSession,
 from voicekit.simulator import Settings, Simulator
 from voicekit.speaker import Speaker
 from voicekit.tools import Tool
-from voicekit.world import World
+from voicekit.understanding import sentences
+from voicekit.world import SECONDS, World
 
 KEYS = {
     "openai-realtime": ("OPENAI_API_KEY",),
@@ -75,8 +78,8 @@ async def converse(plan: Plan) -> Run:
         async with service(plan) as endpoint:
             talk = _Talk(plan, endpoint, journal, ledger, now)
             await talk.hold()
-        calls = ledger.rows()
-    return _finish(plan, talk, calls, started)
+        calls, queue = ledger.rows(), ledger.queue()
+    return _finish(plan, talk, calls, queue, started)
 
 
 @contextlib.asynccontextmanager
@@ -128,7 +131,12 @@ class _Talk:
         self.speaker = Speaker(journal, now)
         self.conversation = Conversation(session, self.speaker, journal, now)
         notify = functools.partial(journal.add, "tool")
-        backend = ToolBackend(self.tools, ledger, random.Random(f"{plan.seed}/tools"), now=now, notify=notify)
+        _check_names(plan, self.tools)
+        gate = Gate.of(plan.policy, plan.language)
+        budget = Budget(plan.policy.budget, sentences(plan.language)["over_budget"])
+        backend = ToolBackend(
+            self.tools, ledger, random.Random(f"{plan.seed}/tools"), now=now, notify=notify, gate=gate, budget=budget
+        )
         self.dispatcher = Dispatcher(self.conversation, backend, plan.policy, journal, now, plan.model, plan.language)
         self.desk: Desk | None = None
         if session.capabilities.delegates:
@@ -163,6 +171,9 @@ class _Talk:
         """The caller has spoken, the agent not since: the model may still be thinking."""
         end, idle = self.caller.last_speech_end, self.speaker.idle_since
         return end is not None and idle is not None and idle < end and self.conversation.may_still_answer(end)
+
+    def _is_over(self) -> bool:
+        return bool(self.dispatcher.aborted) or (self.caller.finished and not self.busy)
 
     async def hold(self) -> None:
         """Run until all is said, the provider ends it, or `max_seconds` are over."""
@@ -227,14 +238,17 @@ class _Talk:
     async def _wait_for_the_end(self) -> None:
         """The caller has said everything, nothing is owed, and it stays so for a moment."""
         while True:
-            await self.conversation.until(lambda: self.caller.finished and not self.busy, float("inf"), "the end")
+            await self.conversation.until(self._is_over, float("inf"), "the end")
+            if why := self.dispatcher.aborted:
+                self.journal.add("session", "problem", text=why, code="guardrail", recoverable=False)
+                return
             since = self.now()
             await asyncio.sleep(ENDING_SECONDS)
             idle = self.speaker.idle_since
             if not self.busy and idle is not None and max(idle, self.caller.last_speech_end or 0.0) <= since:
-                if not self.dispatcher.wishes.waits_for_caller:
+                if not self.dispatcher.asking.waits_for_caller:
                     return
-                self.dispatcher.wishes.let_go("the caller has said everything, and not yes")
+                self.dispatcher.asking.let_go("the caller has said everything, and not yes")
 
 
 def _tools(plan: Plan) -> list[Tool]:
@@ -243,6 +257,13 @@ def _tools(plan: Plan) -> list[Tool]:
     world = World(language=plan.language, bookings=[("friday", "10:00")])
     seconds = {name: plan.seconds_of(name) for name in plan.scenario.tools}
     return [tool for tool in world.tools(seconds=seconds, faults=plan.tool_faults) if tool.name in plan.scenario.tools]
+
+
+def _check_names(plan: Plan, tools: list[Tool]) -> None:
+    """Raise ValueError for a name on the list that no tool has: a misspelled one would be asked about every time."""
+    known = {*SECONDS, *(tool.name for tool in tools)}
+    if strange := sorted((plan.policy.without_asking or frozenset()) - known):
+        raise ValueError(f"without_asking: no tool is called {strange[0]!r}; known: {', '.join(sorted(known))}")
 
 
 def _config(plan: Plan, tools: list[Tool]) -> SessionConfig:
@@ -275,23 +296,24 @@ def _left_over(earlier: Run | None) -> list[tuple[str, str, str]]:
 def _backend(plan: Plan, config: SessionConfig, endpoint: Endpoint) -> Backend:
     """Who does delegated work when the reader gave nobody: a text model with a live key, rules without one."""
     if plan.target != "live":
-        return Rules(plan.language)
+        return Rules(plan.language, obeys_text=plan.claims.get("obeys_text") == "yes")
     from openai import AsyncOpenAI
 
     return Responses(AsyncOpenAI(api_key=endpoint.api_key), config.backend_model, config.instructions)
 
 
-def _finish(plan: Plan, talk: _Talk, calls: list[dict[str, Any]], started: str) -> Run:
+def _finish(
+    plan: Plan, talk: _Talk, calls: list[dict[str, Any]], queue: list[dict[str, Any]], started: str
+) -> Run:
     events = talk.journal.events
     metrics.mark_heard(calls, events)
     stereo = recording.mix(talk.caller.recorded, talk.speaker.recorded)
     values = metrics.measure(events, calls)
     values["audio_check_ms"] = max(recording.audio_check(events, stereo).values())
-    return Run(_meta(plan, started), events, talk.journal.wire, calls, values, stereo)
+    return Run(_meta(plan, started), events, talk.journal.wire, calls, values, stereo, queue)
 
 
 def _meta(plan: Plan, started: str) -> dict[str, Any]:
-    packages = ("voicekit", "openai", "google-genai", "websockets", "looptime")
     return {
         "scenario": plan.scenario.name,
         "model": plan.model,
@@ -301,11 +323,14 @@ def _meta(plan: Plan, started: str) -> dict[str, Any]:
         "seed": plan.seed,
         "tool_seconds": {name: plan.seconds_of(name) for name in plan.scenario.tools},
         "claims": dict(plan.claims),
-        "versions": {
-            "python": platform.python_version(),
-            **{name: importlib.metadata.version(name) for name in packages},
-        },
+        "versions": dict(_versions()),
         "started": started,
         "provenance": "live" if plan.target == "live" else "simulated",
         **({"delegation": plan.delegation} if plan.delegation else {}),
     }
+
+
+@functools.cache  # the files it is read from are found anew each time, which takes longer than a short run's audio
+def _versions() -> dict[str, str]:
+    packages = ("voicekit", "openai", "google-genai", "websockets", "looptime")
+    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in packages}

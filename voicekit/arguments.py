@@ -6,9 +6,11 @@ would do the check as well, but where Jupyter is installed importing it takes se
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NewType, NoReturn, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
@@ -40,13 +42,18 @@ def model_of(name: str, function: Callable[..., Any]) -> tuple[type[BaseModel], 
 
     Raises ValueError for a parameter that no JSON object could fill.
     """
+    return _model_of(name, getattr(function, "__func__", function), inspect.ismethod(function))
+
+
+@lru_cache(maxsize=200)  # a run makes its tools anew, of the same functions; pydantic takes a millisecond for each
+def _model_of(name: str, function: Callable[..., Any], bound: bool) -> tuple[type[BaseModel], str | None]:
     try:
         hints = get_type_hints(function, include_extras=True)
     except NameError as error:
         raise ValueError(f"tool {name}: {error}; annotate it with a name the function's module knows") from None
     fields: dict[str, Any] = {}
     key_parameter = None
-    for parameter in inspect.signature(function).parameters.values():
+    for parameter in list(inspect.signature(function).parameters.values())[bound:]:  # `self` is no argument
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise ValueError(f"tool {name}: parameter {parameter} can not be filled by name; write it out")
         if parameter.name not in hints:
@@ -63,6 +70,11 @@ def model_of(name: str, function: Callable[..., Any]) -> tuple[type[BaseModel], 
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
     """Return the JSON Schema of an arguments model: type, properties, required, additionalProperties false."""
+    return copy.deepcopy(_schema_of(model))
+
+
+@lru_cache(maxsize=200)
+def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
     schema = model.model_json_schema(schema_generator=_Schema)
     schema.pop("title", None)
     return schema

@@ -14,52 +14,25 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from voicekit.arguments import InvalidArguments
-from voicekit.faults import Fault
-from voicekit.ledger import Ledger, LedgerError, State, canonical
+from voicekit.budget import Budget
+from voicekit.gate import Admission, Gate
+from voicekit.ledger import WAITING, Ledger, LedgerError, State, canonical
+from voicekit.recovery import Recovery
 from voicekit.results import Result, as_result, cancelled, failed, problem, unknown
+from voicekit.running import Cancellation as Cancellation
+from voicekit.running import Running
 from voicekit.tools import Tool
 
-WAITING = ("proposed", "arguments_complete", "validated")  # states of a call that has not been run
+# A tool that takes exactly as long as the limit has answered in time; a latency in two parts may add up to a hair more.
+TIE_SECONDS = 1e-6
 # The state of a call after a result with this status.
 STATE_AFTER: dict[str, State] = {
     "ok": "done", "no_results": "done", "invalid_argument": "failed", "failed": "failed", "unknown": "unknown",
-    "cancelled": "cancelled",
+    "cancelled": "cancelled", "needs_consent": "cancelled",
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Cancellation:
-    """What came of calling a call off.
-
-    cancelled   it had no effect and will have none
-    committed   too late, the effect has happened; `compensation` names the tool that would undo it, if there is one
-    running     it can not be stopped, and goes on
-    over        it had ended, or was never known
-    """
-
-    outcome: Literal["cancelled", "committed", "running", "over"]
-    compensation: str | None = None
-
-
-@dataclass(eq=False)
-class _Running:
-    """A call under way. `acting`: its function was called; `left`: nobody waits for its answer any more."""
-
-    call_id: str
-    tool: Tool
-    arguments: dict[str, Any]
-    key: str
-    fault: Fault | None
-    latency: float
-    acting: bool = False
-    committed: bool = False
-    left: asyncio.Event = field(default_factory=asyncio.Event)
-    work: asyncio.Task[Any] = field(init=False)
-    ending: asyncio.Task[Result] = field(init=False)
 
 
 class ToolBackend:
@@ -69,6 +42,8 @@ class ToolBackend:
     now      the seconds that go into the ledger; default: the running loop's time
     notify   called as `notify(kind, call_id=..., text=...)` for what only the backend sees: an effect "committed" or
              "undone", an error a tool "raised" (its text is for the developer, never for the model)
+    gate     what a call has to pass before it runs, whatever way it came; default: open on every known route
+    budget   how much may be run; a call beyond it goes to the ledger's queue, for a person; default: no limit
 
     Raises ValueError for two tools of one name.
     """
@@ -76,6 +51,7 @@ class ToolBackend:
     def __init__(
         self, tools: Iterable[Tool], ledger: Ledger, random_: random.Random | None = None, *,
         now: Callable[[], float] | None = None, notify: Callable[..., object] | None = None,
+        gate: Gate | None = None, budget: Budget | None = None,
     ) -> None:  # fmt: skip
         self._tools: dict[str, Tool] = {}
         for each in tools:
@@ -83,11 +59,14 @@ class ToolBackend:
                 raise ValueError(f"two tools are called {each.name}; the model could not tell them apart")
             self._tools[each.name] = each
         self.ledger = ledger
+        self.gate = gate or Gate()
+        self.budget = budget or Budget()
         self._random = random_ or random.Random(0)
         self._now = now or (lambda: asyncio.get_running_loop().time())
         self._notify = notify or (lambda kind, **detail: None)
+        self._recovery = Recovery(self._tools, ledger, self._notify)
         self._runs: Counter[str] = Counter()
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, Running] = {}
         self._late: set[asyncio.Task[Any]] = set()  # writes that go on after their time-out
 
     @property
@@ -113,13 +92,14 @@ class ToolBackend:
     # --- the steps of a call -----------------------------------------------------------------------------------------
 
     def propose(
-        self, call_id: str, name: str, arguments_json: str, *, request: str = "", model: str = "", route: str = ""
+        self, call_id: str, name: str, arguments_json: str, *, request: str = "", model: str = "", route: str = "direct"
     ) -> bool:
-        """Enter a call as it came in. False if its id is known: the same call was delivered twice.
+        """Enter a call as it came in, by one of `gate.ROUTES`. False if its id is known: it was delivered twice.
 
         `request` names the caller's wish that the call serves; without one, every call id is a wish of its own.
         """
-        about = {"request": request, "model": model, "route": route}
+        version = self._tools[name].schema_version if name in self._tools else ""  # of what the model has read
+        about = {"request": request, "model": model, "route": route, "schema_version": version}
         return self.ledger.propose(call_id, name, arguments_json, at=self._at(), **about)
 
     def validate(self, call_id: str, name: str, arguments_json: str) -> dict[str, Any]:
@@ -130,37 +110,65 @@ class ToolBackend:
         except InvalidArguments as error:
             self.reject(call_id, error.result())
             raise
-        text = canonical(arguments)
-        self.ledger.move(call_id, "validated", at=self._at(), arguments=text, schema_version=tool.schema_version)
+        self.ledger.move(call_id, "validated", at=self._at(), arguments=canonical(arguments))
         return arguments
 
     def reject(self, call_id: str, result: Result) -> bool:
         """Refuse a call that has not been run. False if it has."""
         return self.ledger.move(call_id, "rejected", at=self._at(), result=result)
 
+    def admission(self, call_id: str) -> Admission:
+        """What the gate says to a validated call.
+
+        Nobody has to be asked about one that will not run: a repeat of an order has its answer ("open"), and one beyond
+        the budget is left to a person ("ruled_out").
+        """
+        row = self.ledger.row(call_id) or {}
+        if (key := self._key(row)) and self.ledger.find(key) is not None:
+            return "open"
+        if self.budget.reached(self._at()):
+            return "ruled_out"
+        tool, arguments = self.tool(row["tool"]), json.loads(row["arguments"])
+        return self.gate.admission(tool, arguments, route=row["route"], at=self._at())
+
     async def run(self, call_id: str, timeout: float = 30.0) -> Result:  # noqa: ASYNC109 - see `_give_up`
         """Run a validated call, at most `timeout` seconds, and return its result, whatever the tool does.
 
         A call id runs once: asked again, it gives the same result. So does a second call with the key of a write that
-        is done; when nobody knows how the first one ended, the outside is asked before anything is repeated. A write
-        that does not answer in time is "unknown", a read "failed". Raises ValueError for a call not validated.
+        is done; when nobody knows how the first one ended, the outside is asked before anything is repeated. Beyond
+        the budget nothing runs, nor without what the gate wants, which has a say in the result as well. A write that
+        does not answer in time is "unknown", a read "failed". Raises ValueError for a call not validated.
         """
         row = self.ledger.row(call_id)
         if row is None or row["state"] in ("proposed", "arguments_complete"):
             raise ValueError(f"call {call_id!r} is {row['state'] if row else 'not in the ledger'}; validate it first")
+        result = await self._run_once(row, timeout)
+        if (self.ledger.row(call_id) or row)["state"] == "rejected":
+            return result  # it has been ruled on
+        return self.gate.let_out(self.tool(row["tool"]), json.loads(row["arguments"]), result)
+
+    async def _run_once(self, row: dict[str, Any], timeout: float) -> Result:  # noqa: ASYNC109 - as above
+        call_id: str = row["call_id"]
         if call_id in self._running:
             return await asyncio.shield(self._running[call_id].ending)
         if row["state"] != "validated":
             return self._not_started(call_id)
         tool, arguments = self.tool(row["tool"]), json.loads(row["arguments"])
-        key = "" if tool.effect == "read" else tool.key(arguments, row["request"] or call_id)
+        key = self._key(row)
         if key and (answer := await self._answer_of_first(call_id, tool, key, timeout)) is not None:
             return answer
+        if why := self.budget.reached(self._at()):
+            return self._hand_over(call_id, why)
+        refused = self.gate.admit(tool, arguments, route=row["route"], at=self._at())
+        if refused is not None:
+            self.reject(call_id, refused)
+            return refused
         if not self.ledger.start(call_id, at=self._at(), key=key or None):
             return self._not_started(call_id)
+        self.budget.begin(self._at())
         self._runs[tool.name] += 1
         fault, latency = tool.fault(self._runs[tool.name]), tool.latency(self._random)
-        running = self._running[call_id] = _Running(call_id, tool, arguments, key, fault, latency)
+        running = self._running[call_id] = Running(call_id, tool, arguments, key, fault, latency)
         running.work = asyncio.create_task(self._work(running), name=f"tool call {call_id}")
         running.ending = asyncio.create_task(self._end(running, timeout), name=f"end of tool call {call_id}")
         try:
@@ -170,12 +178,12 @@ class ToolBackend:
             raise
 
     async def call(
-        self, name: str, arguments: Mapping[str, Any], *, call_id: str = "", request: str = "",
+        self, name: str, arguments: Mapping[str, Any], *, call_id: str = "", request: str = "", route: str = "direct",
         timeout: float = 30.0,  # noqa: ASYNC109 - as above
     ) -> Result:  # fmt: skip
-        """All steps at once, for trying a tool out; invalid arguments are answered, as a model would see it."""
+        """All steps at once, for a program that is no model. Invalid arguments are answered as a model would see it."""
         call_id = call_id or f"call_{len(self.ledger.rows()) + 1:04}"
-        self.propose(call_id, name, json.dumps(dict(arguments)), request=request)
+        self.propose(call_id, name, json.dumps(dict(arguments)), request=request, route=route)
         try:
             self.validate(call_id, name, json.dumps(dict(arguments)))
         except InvalidArguments as error:
@@ -209,19 +217,7 @@ class ToolBackend:
 
         What never ran is cancelled, what only read has failed. A write may have happened: the outside is asked.
         """
-        for row in self.ledger.rows():
-            call_id, tool = row["call_id"], self._tools.get(row["tool"])
-            if row["state"] in WAITING:
-                self.ledger.move(call_id, "cancelled", at=at, result=cancelled())
-            elif row["state"] == "running" and call_id not in self._running:
-                if tool is not None and tool.effect == "read":
-                    self.ledger.move(call_id, "failed", at=at, result=failed(reason="process_ended", retryable=True))
-                    continue
-                self.ledger.move(call_id, "unknown", at=at, result=unknown(reason="process_ended"))
-                if row["effect"] == "none":
-                    self.ledger.set_effect(call_id, "unknown", at=at)
-        unsure = [row for row in self.ledger.rows() if row["state"] == "unknown" and row["repeats"] is None]
-        return [row["call_id"] for row in unsure if self._look(row, at) is None]
+        return self._recovery.settle(at, self._running)
 
     async def settle(self) -> None:
         """Wait for the effects that come after their time-out."""
@@ -237,7 +233,7 @@ class ToolBackend:
 
     # --- at the other end of the line --------------------------------------------------------------------------------
 
-    async def _work(self, running: _Running) -> Any:
+    async def _work(self, running: Running) -> Any:
         tool, fault = running.tool, running.fault
         if fault and fault.kind in ("time_out", "late_commit"):
             if fault.seconds is not None:
@@ -256,7 +252,7 @@ class ToolBackend:
             return {}
         return [value] if fault and fault.kind == "wrong_shape" else value
 
-    async def _act(self, running: _Running) -> Any:
+    async def _act(self, running: Running) -> Any:
         """Call the function. From here on a write can not be called off; once it has returned "ok", it is committed."""
         running.acting = True
         value = await running.tool.call(running.arguments, running.key)
@@ -265,7 +261,7 @@ class ToolBackend:
             self._commit(running)
         return value
 
-    def _commit(self, running: _Running) -> None:
+    def _commit(self, running: Running) -> None:
         running.committed = True
         if not self.ledger.set_effect(running.call_id, "committed", at=self._at()):
             return  # the other side recognised the key: the effect is that of an earlier call
@@ -277,11 +273,12 @@ class ToolBackend:
 
     # --- how a call ends ---------------------------------------------------------------------------------------------
 
-    async def _end(self, running: _Running, limit: float) -> Result:
+    async def _end(self, running: Running, limit: float) -> Result:
         """Wait for the work, at most `limit` seconds, and write down how it ended."""
         work, sentences = running.work, running.tool.sentences
         try:
-            await asyncio.wait({work}, timeout=limit)
+            is_tie = running.latency == limit and running.fault is None
+            await asyncio.wait({work}, timeout=limit + TIE_SECONDS if is_tie else limit)
             if not work.done():
                 state, result = self._give_up(running)
             elif work.cancelled():
@@ -297,10 +294,11 @@ class ToolBackend:
                 self._write_end(running, "cancelled", cancelled(sentences["cancelled"], reason="closed"))
             raise
         finally:
+            self.budget.end(self._at())
             del self._running[running.call_id]
         return result
 
-    def _give_up(self, running: _Running) -> tuple[State, Result]:
+    def _give_up(self, running: Running) -> tuple[State, Result]:
         """The time limit. A read can be dropped; a write goes on without us, to an end that nobody here will see."""
         running.left.set()
         sentence = running.tool.sentences["time_out"]
@@ -312,7 +310,7 @@ class ToolBackend:
         running.work.add_done_callback(lambda work: work.cancelled() or work.exception())  # seen: asyncio need not warn
         return "unknown", unknown(sentence, reason="time_out", retryable=running.tool.can_be_asked)
 
-    def _judge(self, running: _Running) -> tuple[State, Result]:
+    def _judge(self, running: Running) -> tuple[State, Result]:
         """What an answer, or the lack of a usable one, says of the call."""
         tool, sentence, error = running.tool, running.tool.sentences["error"], running.work.exception()
         if isinstance(error, LedgerError):
@@ -335,7 +333,7 @@ class ToolBackend:
             return "failed", result
         return "unknown", unknown(sentence, reason=result["reason"], retryable=tool.can_be_asked)
 
-    def _write_end(self, running: _Running, state: State, result: Result) -> None:
+    def _write_end(self, running: Running, state: State, result: Result) -> None:
         self.ledger.move(running.call_id, state, at=self._at(), result=result)
         if state == "unknown" and not running.committed:
             self.ledger.set_effect(running.call_id, "unknown", at=self._at())
@@ -352,7 +350,7 @@ class ToolBackend:
                 late = unknown(tool.sentences["time_out"], reason="time_out", retryable=True)
                 return self._repeat(call_id, first, "unknown", late)
             known = first["state"] == "done" and first["effect"] == "committed"
-            answer = self.ledger.result(first["call_id"]) if known else self._look(first, self._at())
+            answer = self.ledger.result(first["call_id"]) if known else self._recovery.look(first, self._at())
             if answer is not None:
                 return self._repeat(call_id, first, "done", answer)
             if tool.key_parameter is None or first["effect"] == "committed":
@@ -362,23 +360,22 @@ class ToolBackend:
             return None
         return None
 
-    def _look(self, row: dict[str, Any], at: float) -> Result | None:
-        """Ask the outside whether a call was done; if so, write it down and return its result."""
-        tool = self._tools.get(row["tool"])
-        if tool is None or tool.find_effect is None or not row["key"]:
-            return None
-        found = tool.find_effect(row["key"], json.loads(row["arguments"]))
-        if found is None:
-            return None
-        result = as_result(found)
-        if row["effect"] != "committed" and self.ledger.set_effect(row["call_id"], "committed", at=at):
-            self._notify("committed", call_id=row["call_id"], text=f"{tool.name}, found by looking")
-        self.ledger.move(row["call_id"], "done", at=at, result=result)
-        return result
+    def _key(self, row: Mapping[str, Any]) -> str:
+        """The idempotency key of a validated call; "" for one that changes nothing."""
+        tool = self.tool(row["tool"])
+        return "" if tool.effect == "read" else tool.key(json.loads(row["arguments"]), row["request"] or row["call_id"])
 
     def _repeat(self, call_id: str, first: dict[str, Any], state: State, result: Result) -> Result:
         """Give a call the answer of the `first` with the same key."""
         self.ledger.move(call_id, state, at=self._at(), result=result, key=first["key"], repeats=first["call_id"])
+        return result
+
+    def _hand_over(self, call_id: str, why: str) -> Result:
+        """The answer of a call that a person is to see to."""
+        result = self.budget.refusal(why)
+        if not self.ledger.hand_over(call_id, why, at=self._at(), result=result):
+            return self._not_started(call_id)
+        self._notify("queued", call_id=call_id, text=why)
         return result
 
     def _not_started(self, call_id: str) -> Result:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import re
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
 
+from voicekit.consent import Verdict
 from voicekit.models import data_path
 from voicekit.policy import Delivery
 
@@ -37,7 +39,7 @@ class Call:
     outdated: str = ""  # why the result is not wanted any more: changed or withdrawn by the caller
     called_off: bool = False  # the caller withdrew the request (outdated for that reason)
     too_late: str = ""  # what to tell the caller of a call that was to be stopped and could not be
-    held: asyncio.Future[Literal["yes", "no"]] | None = None  # waits for the caller's yes, not begun
+    held: asyncio.Future[Verdict] | None = None  # waits for the caller's yes, not begun
     pending: bool = False  # its answer was "pending"; how it ended is told apart from it
     delivery: Delivery | None = None  # a result that is in the conversation and still has to be asked for
     task: asyncio.Task[None] | None = None
@@ -66,13 +68,18 @@ class Moment:
     said_seconds: float = 0.0
 
 
-def withdraws(text: str) -> bool:
-    """Whether an utterance takes back what was asked for: a phrase of data/withdrawals.csv anywhere in it."""
-    plain = text.lower().replace("\u2019", "'")
-    return any(phrase in plain for phrase in _withdrawals())
+def withdraws(text: str, language: str = "en") -> Literal["", "all", "orders"]:
+    """What an utterance takes back, by the phrases of data/withdrawals.csv as whole words of it; "" is nothing.
+
+    "all" that was asked for, or only the "orders": what would change something ("cancel my booking").
+    """
+    plain = " ".join(re.findall(r"[\w']+", text.lower().replace("\u2019", "'")))
+    found = {what for phrase, what in _withdrawals(language) if re.search(rf"\b{re.escape(phrase)}\b", plain)}
+    return "all" if "all" in found else "orders" if found else ""
 
 
 @cache
-def _withdrawals() -> tuple[str, ...]:
+def _withdrawals(language: str) -> tuple[tuple[str, str], ...]:
     with data_path("withdrawals.csv").open(newline="", encoding="utf-8") as file:
-        return tuple(row["phrase"].lower() for row in csv.DictReader(file))
+        rows = [row for row in csv.DictReader(file) if row["language"] == language]
+    return tuple((row["phrase"].lower(), row["what"]) for row in rows)

@@ -204,6 +204,12 @@ class Conversation:
                 except (SessionError, NotSupported) as error:
                     self.journal.add("session", "problem", text=str(error), code="truncate", recoverable=True)
 
+    async def stop_turn(self, turn: str, cut: list[tuple[str, int, int]]) -> None:
+        """Stop the generation of one turn whose playout was `cut` already; what has been begun since goes on."""
+        if turn and self.turn == turn and self.session.capabilities.can_cancel:
+            await self.session.stop_speaking()
+        await self._report(cut)
+
     async def stop_speaking(self) -> None:
         """Interrupt the agent's own speech: playout first, then generation, if there still is any to cancel."""
         cut = self.speaker.flush()

@@ -17,27 +17,43 @@ from collections.abc import Callable
 from typing import Any
 
 from voicekit.arguments import InvalidArguments
+from voicekit.asking import Asking
 from voicekit.backend import ToolBackend
 from voicekit.calls import SUPERSEDED as SUPERSEDED
 from voicekit.calls import Call as Call
 from voicekit.calls import Moment as Moment
 from voicekit.conversation import Conversation
+from voicekit.guardrails import SpeechRule
 from voicekit.journal import Journal
-from voicekit.policy import CHOICES, Delivery, Policy
+from voicekit.models import provider
+from voicekit.policy import CHOICES, Delivery, Policy, chosen
 from voicekit.replies import TURN_WAIT_SECONDS, Replies
-from voicekit.sessions.base import Event, Heard, NotSupported, SessionError, ToolCall, ToolCallCancelled, Work
+from voicekit.sessions.base import (
+    Event,
+    Heard,
+    NotSupported,
+    Said,
+    SessionError,
+    ToolCall,
+    ToolCallCancelled,
+    Usage,
+    Work,
+)  # fmt: skip
+from voicekit.speech_guard import SpeechGuard
 from voicekit.spoken import Spoken
 from voicekit.wishes import Wishes
 
+ROUTE_OF = {"openai-realtime": "realtime", "gemini-live": "gemini", "gpt-live": "delegation"}
 REPAIRS = 1  # a model may repair a call once; the second time it is told to stop
-# A result that arrives within 50 ms after a turn has ended was taken for new input and lost (public case 22).
+# A result that arrives within 50 ms after a turn has ended was taken for new input and lost (google/adk-python#4902).
 CLEAR_OF_TURN_END = 0.06
 
 
 class Dispatcher:
     """Handles the calls of one session: feed it the session's events with `on`.
 
-    Whether a call is still wanted is the business of `wishes`, that its result is said that of `replies`.
+    Whether a call is still wanted is the business of `wishes`, whether the caller agrees to it that of `asking`, that
+    its result is said that of `replies`. The gate itself is the backend's.
     """
 
     def __init__(
@@ -50,6 +66,8 @@ class Dispatcher:
         model: str = "",
         language: str = "en",
     ) -> None:
+        if backend.gate.without_asking != policy.without_asking:
+            raise ValueError("the backend's gate has another list than the policy; make it with Gate.of(policy)")
         self.model = model
         self.conversation = conversation
         self.session = conversation.session
@@ -57,11 +75,15 @@ class Dispatcher:
         self.policy = policy
         self.journal = journal
         self.now = now
+        self.route = ROUTE_OF[provider(model)] if model else "realtime"
         self.calls: dict[str, Call] = {}
         self.failure: Exception | None = None
         self.spoken = Spoken(journal)
         self.replies = Replies(conversation, self.calls, policy, journal, now)
-        self.wishes = Wishes(conversation, self.replies, backend, policy, self.calls, journal, language)
+        self.asking = Asking(conversation, self.replies, backend, self.calls, journal, now, language)
+        rules = [rule for rule in policy.guardrails if isinstance(rule, SpeechRule)]
+        self.speech_guard = SpeechGuard(rules, conversation, self.replies, journal)
+        self.wishes = Wishes(self.asking, backend, policy, self.calls, journal, language)
         self._repairs: Counter[str] = Counter()
         conversation.calls_open = lambda: any(call.open for call in self.calls.values())
         conversation.on_barge_in = self.wishes.interrupted
@@ -74,9 +96,14 @@ class Dispatcher:
         A call that waits for the caller's yes is on its way no longer once they have heard the question.
         """
         tasks = [call for call in self.calls.values() if call.task is not None and not call.task.done()]
-        if any(call.held is None for call in tasks) or (tasks and not self.wishes.waits_for_caller):
+        if any(call.held is None for call in tasks) or (tasks and not self.asking.waits_for_caller):
             return True
-        return self.replies.busy
+        return self.replies.busy or self.speech_guard.busy
+
+    @property
+    def aborted(self) -> str:
+        """Why a guardrail wants the conversation to end; "" while none does."""
+        return self.backend.gate.aborted or self.speech_guard.aborted
 
     async def on(self, event: Event) -> None:
         """Take in one event of the session."""
@@ -88,18 +115,23 @@ class Dispatcher:
                     self.wishes.withdrawn(call)
         elif isinstance(event, Work) and event.status != "in_progress":
             self.replies.taken_up()  # the backend has read what it was given, and says what comes of it
+        elif isinstance(event, Said):
+            self.speech_guard.on(event)
+        elif isinstance(event, Usage):
+            self.backend.budget.spend(event.tokens)
         elif isinstance(event, Heard):
-            self.wishes.heard(event.text, final=event.final)
+            self.wishes.heard(event.text, final=event.final, item=event.item)
 
     async def settle(self) -> None:
         """The session is gone: let what runs come to its end, so that its answer is not lost."""
-        self.wishes.let_go("the session ended before the caller agreed")
+        self.asking.let_go("the session ended before the caller agreed")
         if tasks := [call.task for call in self.calls.values() if call.task is not None and not call.task.done()]:
             await asyncio.wait(tasks, timeout=self.policy.tool_timeout)
 
     async def close(self) -> None:
         """The session is over: stop what still runs; a call that cannot be stopped is left to the ledger."""
         await self.replies.close()
+        await self.speech_guard.close()
         tasks = [call.task for call in self.calls.values() if call.task is not None and not call.task.done()]
         for task in tasks:
             task.cancel()
@@ -119,23 +151,24 @@ class Dispatcher:
         call.task = asyncio.get_running_loop().create_task(self._handle(call), name=f"call {call.id}")
         call.task.add_done_callback(lambda _task: self.conversation.wake())
 
-    def enter(self, event: ToolCall, route: str = "") -> Call:
-        """Step 1 for a call from wherever; `route` names a way other than the session's."""
+    def enter(self, event: ToolCall) -> Call:
+        """Step 1 for a call from wherever in the session it comes."""
         turns = self.conversation.caller_turns
         call = Call(event.call_id, event.name, event.arguments, event.turn, self.now(), turns, event.broken)
+        self.backend.budget.turn(turns, call.proposed)
         self.calls[call.id] = call
         self._note(call, "proposed", text=call.name, arguments=call.arguments_json, turn=call.turn)
         # Within one request the same tool with the same arguments is the same intended action, under whatever ids.
         requests = {"session": "session", "turn": f"turn {call.caller_turn}", "call": ""}
-        about = {"request": requests[self.policy.same_action], "model": self.model, "route": route}
+        about = {"request": requests[self.policy.same_action], "model": self.model, "route": self.route}
         self.backend.propose(call.id, call.name, call.arguments_json, **about)
         return call
 
     async def carry_out(self, call: Call) -> dict[str, Any]:
         """Steps 2 and 3, the same for every route."""
         result = self._validate(call)
-        if result is None and self.wishes.on_barge_in(call) == "hold_until_confirmed":
-            result = await self.wishes.confirm(call)
+        if result is None:
+            result = await self._consent(call)
         return await self._run(call) if result is None else result
 
     async def _handle(self, call: Call) -> None:
@@ -174,12 +207,31 @@ class Dispatcher:
         self.wishes.revised(call)
         return None
 
+    async def _consent(self, call: Call) -> dict[str, Any] | None:
+        """See that the caller has agreed where they have to. Returns None, or the answer of a call that is not run.
+
+        "hold_until_confirmed" asks whatever the model has asked before: at this moment, about this call. A voice that
+        handed the work over cannot be kept waiting, so there the yes it has heard counts.
+        """
+        admission = self.backend.admission(call.id)
+        if admission in ("unknown_route", "ruled_out"):
+            return None  # nobody is asked for what will not run; the backend says why
+        is_held = self.wishes.on_barge_in(call) == "hold_until_confirmed"
+        if is_held and not self.session.capabilities.delegates:
+            return await self.asking.confirm(call)
+        if admission == "open" and not is_held:
+            if self.backend.tool(call.name).effect != "read":
+                self.asking.notice(call)
+            return None
+        return None if await self.asking.has_agreed(call) else await self.asking.confirm(call)
+
     # 3 run
 
     async def _run(self, call: Call) -> dict[str, Any]:
         """The backend keeps the ledger up to date while it runs; what it returns always says how it ended."""
-        if call.outdated and self.backend.tool(call.name).effect != "read":
+        if (call.outdated or call.withdrawn) and self.backend.tool(call.name).effect != "read":
             self.backend.cancel(call.id)  # checked before the write is made, and again before it is announced
+            self.backend.gate.revoke()  # a yes to it opens no later one
         self._note(call, "running", text=call.name)
         result = await self.backend.run(call.id, timeout=self.policy.tool_timeout)
         row = self.backend.ledger.row(call.id) or {}
@@ -192,6 +244,8 @@ class Dispatcher:
     async def _answer(self, call: Call, result: dict[str, Any]) -> None:
         if call.withdrawn:
             self._decide("dropped", call.id, "the provider withdrew the call and expects no answer")
+            if news := self.wishes.news_of_withdrawn(call, result):
+                await self._tell(call, news)
             return
         can = self.session.capabilities
         if can.delegates:
@@ -223,8 +277,9 @@ class Dispatcher:
     def _settle(self, call: Call, result: dict[str, Any]) -> tuple[dict[str, Any], Delivery]:
         """What the model is told, and when it is to say so.
 
-        An effect that has happened is always told to the model; the caller hears of it unless they withdrew the request
-        and `on_barge_in` lets calls finish.
+        An effect that has happened is always told to the model. The caller hears of it too, unless they took back the
+        request and `on_barge_in` lets calls finish: that drops the words. A voice that hands work over says nothing of
+        its own about the end of a call, so there the caller is told nevertheless.
         """
         told, delivery = self._decided(call, result)
         if delivery == "silent" and not self.replies.can_be_silent and told["status"] == "ok":
@@ -235,13 +290,16 @@ class Dispatcher:
     def _decided(self, call: Call, result: dict[str, Any]) -> tuple[dict[str, Any], Delivery]:
         happened = (self.backend.ledger.row(call.id) or {}).get("effect") == "committed"
         if result["status"] == "cancelled" and call.outdated:
-            return result, "silent"  # the caller knows: it was their wish
-        if happened and call.too_late:
-            return result | {"next_hint": call.too_late}, self._delivery(call, result)
-        if happened and call.called_off and self.policy.stale != "speak":
+            # The caller knows, it was their wish; but who hands work over has so far only said that it is passed on.
+            is_news = self.session.capabilities.delegates and self.backend.tool(call.name).effect != "read"
+            return result, self._delivery(call, result) if is_news and self.policy.stale != "silent" else "silent"
+        drops_words = not self.session.capabilities.delegates or self.policy.stale == "silent"
+        if happened and call.called_off and not call.too_late and self.policy.stale != "speak" and drops_words:
             undo = self.backend.tool(call.name).compensation or "nothing"
             self._decide("not_said", call.id, f"it has happened and the model knows; {undo} can undo it")
             return SUPERSEDED | {"result": result}, "silent"
+        if happened and (call.called_off or call.too_late):
+            return self.wishes.told_all_the_same(call, result), self._delivery(call, result)
         if happened or not call.outdated or self.policy.stale == "speak":
             return result, self._delivery(call, result)
         if self.policy.stale == "silent":
@@ -268,12 +326,13 @@ class Dispatcher:
             said=said,
             said_seconds=said_seconds,
         )
-        chosen = self.policy.delivery(result, moment)
-        if chosen not in CHOICES["delivery"]:
-            self._decide("bad_delivery", call.id, f"{chosen!r} is none of {CHOICES['delivery']}; when_idle is used")
+        choice: Delivery
+        choice, wrong = chosen(self.policy.delivery, CHOICES["delivery"], result, moment)
+        if wrong:
+            self._decide("bad_delivery", call.id, f"delivery: {wrong}; when_idle is used")
             return "when_idle"
-        self._decide("deliver", call.id, chosen)
-        return chosen
+        self._decide("deliver", call.id, choice)
+        return choice
 
     def _note_answer(self, call: Call, result: dict[str, Any], delivery: Delivery) -> None:
         self.backend.deliver(call.id)
@@ -295,9 +354,13 @@ class Dispatcher:
         told, delivery = self._decided(call, result)
         if delivery == "silent":
             return
-        self._decide("told", call.id, str(told["summary"]))
-        await self.session.tell(f'It is known how {call.name} ended. Tell the caller: "{told["summary"]}"')
-        self.replies.owe(call.id, str(told["summary"]))
+        await self._tell(call, str(told["summary"]))
+
+    async def _tell(self, call: Call, news: str) -> None:
+        """Have the caller told how a call ended that can not be answered any more."""
+        self._decide("told", call.id, news)
+        await self.session.tell(f'It is known how {call.name} ended. Tell the caller: "{news}"')
+        self.replies.owe(call.id, news)
         if not self.session.capabilities.implied_reply:
             await self.replies.ask("to say how it ended", call.id)
 

@@ -3,6 +3,8 @@
     proposed -> arguments_complete -> validated -> running -> done | failed | cancelled | unknown
     any of the first three -> rejected | cancelled;  unknown -> done | failed, once somebody has looked
 
+Beside them stands the queue: calls that the machine did not carry out and a person is to look after.
+
 What a call did to the world is kept apart from how it ended: `effect` is none, committed, undone or unknown. A call can
 be "unknown" and its effect "committed" (the answer was lost), and one that was never heard of again is both "unknown".
 Times are seconds on the clock of whoever calls; the ledger has none of its own.
@@ -38,12 +40,14 @@ REACHED_FROM: dict[str, tuple[str, ...]] = {
     "unknown": ("validated", "running"),
     "rejected": ("proposed", "arguments_complete", "validated"),
 }
+WAITING = ("proposed", "arguments_complete", "validated")  # states of a call that has not been run
 ENDED = ("done", "failed", "cancelled", "unknown", "rejected")
 
 FIRST_COLUMNS = ("call_id", "tool", "arguments", "state", "effect", "started", "finished", "delivered", "heard")
 LAST_COLUMNS = ("proposed", "effect_at", "request", "key", "repeats", "schema_version", "model", "route")
 COLUMNS = FIRST_COLUMNS + LAST_COLUMNS + ("result", "result_sha256")
 TIMES = ("started", "finished", "delivered", "heard", "proposed", "effect_at")
+QUEUE_COLUMNS = ("number", "call_id", "tool", "arguments", "why", "at", "done_at", "note")
 
 DAMAGED = "the file is damaged; move it away, and a new one is made"
 MENDS = {  # by the beginning of sqlite's name for the error
@@ -67,7 +71,15 @@ CREATE UNIQUE INDEX IF NOT EXISTS one_effect_per_key ON calls (key) WHERE effect
 CREATE INDEX IF NOT EXISTS calls_by_key ON calls (key);
 CREATE TABLE IF NOT EXISTS states (
     number INTEGER PRIMARY KEY, call_id TEXT NOT NULL REFERENCES calls, state TEXT NOT NULL, at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS queue (
+    number INTEGER PRIMARY KEY, call_id TEXT NOT NULL REFERENCES calls, why TEXT NOT NULL, at REAL NOT NULL,
+    done_at REAL, note TEXT);
 """
+# The calls that serve the same request with the same tool and arguments as one call, itself included.
+SAME_ORDER = """
+SELECT other.call_id FROM calls AS one JOIN calls AS other ON other.call_id = one.call_id OR (one.request != ''
+    AND other.request = one.request AND other.tool = one.tool AND other.arguments = one.arguments)
+WHERE one.call_id = ?"""
 
 
 class LedgerError(Exception):
@@ -195,6 +207,45 @@ class Ledger:
         """The caller began to hear the result. False if that was noted before."""
         return self._mark(call_id, "heard", at)
 
+    # --- what a person is to do --------------------------------------------------------------------------------------
+
+    def hand_over(self, call_id: str, why: str, *, at: float, result: dict[str, Any]) -> bool:
+        """Refuse a call that has not been run and put it into the queue. False, and nothing written, if it has.
+
+        The same order stands in the queue once, however often it is made; it leaves the queue by `work_off`, or when
+        the machine has answered it after all.
+        """
+        with self._transaction() as sql:
+            if not self._move(sql, call_id, "rejected", at, result=result):
+                return False
+            sql.execute(
+                "INSERT INTO queue (call_id, why, at) SELECT ?, ?, ? WHERE NOT EXISTS"
+                f" (SELECT 1 FROM queue WHERE done_at IS NULL AND call_id IN ({SAME_ORDER}))",
+                (call_id, why, at, call_id),
+            )
+        return True
+
+    def queue(self) -> list[dict[str, Any]]:
+        """What people have to do, and have done: open entries first, then oldest first; columns as `QUEUE_COLUMNS`."""
+        found = self._query(
+            f"SELECT {', '.join(QUEUE_COLUMNS)} FROM queue JOIN calls USING (call_id)"
+            " ORDER BY done_at IS NOT NULL, number"
+        )
+        return [dict(row) for row in found]
+
+    def work_off(self, number: int, note: str, *, at: float) -> bool:
+        """A person has looked after entry `number`. False, and the first note stays, if somebody had before.
+
+        Raises ValueError for a number that is not in the queue, and for an empty note: the next one has to know.
+        """
+        if not note.strip():
+            raise ValueError("a note says what was done, so that nobody does it again; write one")
+        with self._transaction() as sql:
+            if sql.execute("SELECT 1 FROM queue WHERE number = ?", (number,)).fetchone() is None:
+                raise ValueError(f"the queue has no entry {number!r}; see ledger.queue()")
+            statement = "UPDATE queue SET done_at = ?, note = ? WHERE number = ? AND done_at IS NULL"
+            return bool(sql.execute(statement, (at, note, number)).rowcount)
+
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def rows(self) -> list[dict[str, Any]]:
@@ -274,6 +325,11 @@ class Ledger:
             self._note(sql, call_id, state, at)
         else:
             self._known(sql, call_id)
+        if changed and state == "done":  # also an order that a person was to see to: nobody must do it twice
+            sql.execute(
+                f"UPDATE queue SET done_at = ?, note = ? WHERE done_at IS NULL AND call_id IN ({SAME_ORDER})",
+                (at, f"answered by {call_id}", call_id),
+            )
         return bool(changed)
 
     def _mark(self, call_id: str, column: str, at: float) -> bool:

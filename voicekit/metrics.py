@@ -20,31 +20,10 @@ Value = float | int | bool | None
 
 SHORTEST_SILENCE = 0.2  # shorter ones are pauses inside speech
 YIELD_WITHIN = 2.0  # an agent that is still audible after this has not yielded
-STOP_WORDS = frozenset(
-    [
-        "a",
-        "an",
-        "and",
-        "are",
-        "at",
-        "for",
-        "has",
-        "in",
-        "is",
-        "it",
-        "of",
-        "on",
-        "our",
-        "the",
-        "there",
-        "this",
-        "to",
-        "was",
-        "were",
-        "your",
-        "you",
-    ]
-)
+STOP_WORDS = frozenset([
+    "a", "an", "and", "are", "at", "for", "has", "in", "is", "it", "of", "on", "our", "the", "there", "this", "to",
+    "was", "were", "your", "you",
+])  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -174,12 +153,60 @@ def spans(calls: Iterable[dict[str, Any]], events: Sequence[Event]) -> list[Inte
     return found
 
 
+def open_waits(calls: Iterable[dict[str, Any]], events: Sequence[Event]) -> list[Interval]:
+    """For each call whose result the caller waited for in vain: from the end of the utterance that led to it, to their
+    next one, or to the end of the run.
+
+    Not of a call that was refused, called off, changed or withdrawn, nor of a result that was not to be said.
+    """
+    spoken = utterances(events)
+    proposed = {event["call_id"]: event["t"] for event in events if event["kind"] == "proposed"}
+    unwanted = {event["call_id"] for event in events if event["kind"] in ("outdated", "withdrawn")}
+    answers = [event for event in events if event["kind"] == "answered"]
+    silent = {event["call_id"] for event in answers if event["detail"].get("delivery") == "silent"}
+    found = []
+    for call in calls:
+        call_id, t = call["call_id"], proposed.get(call["call_id"])
+        waited = call.get("heard") is None and call["state"] not in ("cancelled", "rejected")
+        before = [each.end for each in spoken if t is not None and each.end <= t]
+        if waited and before and call_id not in unwanted | silent:
+            later = [each.start for each in spoken if each.start > before[-1]]
+            found.append((before[-1], later[0] if later else events[-1]["t"]))
+    return found
+
+
 def measure(events: Sequence[Event], calls: Sequence[dict[str, Any]]) -> dict[str, Value]:
-    """All metrics of a run. `calls` are the ledger's rows, their `heard` filled in by `mark_heard`."""
+    """All metrics of a run, in seconds but for rates, counts and `truncate_error_ms`.
+
+    `calls` are the ledger's rows, their `heard` filled in by `mark_heard`. None stands for a metric without a value.
+
+    response_latency   the end of an utterance to the first agent speech after it, whatever it says; the median
+    time_to_result     the end of the utterance that led to a call to the first sample heard of the speech that carries
+                       its result; the longest of the run. None if no result was heard
+    dead_air_total, dead_air_longest   silence of both sides in those spans and in `open_waits` (for results never
+                       heard), stretches of `SHORTEST_SILENCE` on: their sum, and the longest
+    done_to_heard      the end of a tool to its result first heard; the longest
+    preamble_rate      calls announced in their own turn, by speech heard before the result, of all calls
+    preamble_seconds   seconds of such speech heard
+    yield_latency      the caller begins to interrupt to the agent silent at the loudspeaker; the median of those within
+                       `YIELD_WITHIN`
+    yielded            whether the agent was silent within that time at every interruption
+    talk_over          seconds in which both are audible
+    generated_seconds, heard_seconds, flushed_seconds   agent speech that arrived, was heard, was thrown away unheard
+    truncate_error_ms  the position reported to the provider minus the one really heard, largest, milliseconds
+    stale_spoken, stale_dropped   results of a changed or withdrawn request that the caller heard, or was spared
+    duplicate_effects  effects beyond the first for the same intended action
+    unanswered_calls   call ids with neither exactly one final answer nor a cancellation. A provider that hangs up
+                       leaves some behind that nobody could answer: `Run.undelivered` has what it was to be told
+    consent_turns, consent_seconds   turns of either side, and seconds, from asking for consent to the decision
+    tool_calls, calls_in_a_row   calls made; the longest run of them without speech heard in between
+    caller_turns       utterances of the caller
+    audio_check_ms     (added by the run) how far the sound recorded disagrees with the journal at most, milliseconds
+    """
     spoken, speech = utterances(events), played(events)
     caller = [interval for each in spoken for interval in each.audible]
     agent = [interval for each in speech for interval in each.audible]
-    waits = merged(spans(calls, events))
+    waits = merged([*spans(calls, events), *open_waits(calls, events)])
     quiet = [b - a for span in waits for a, b in silences(span, caller, agent)]
     interruptions = _interruptions(spoken, speech)
     done_to_heard = [
@@ -210,8 +237,7 @@ def measure(events: Sequence[Event], calls: Sequence[dict[str, Any]]) -> dict[st
         "stale_dropped": sum(1 for call in calls if call.get("stale") and call.get("heard") is None),
         "duplicate_effects": duplicate_effects(calls),
         "unanswered_calls": unanswered_calls(events),
-        "consent_turns": None,
-        "consent_seconds": None,
+        **_consent(events, spoken, speech),
         "tool_calls": len(calls),
         "calls_in_a_row": _calls_in_a_row(events),
         "caller_turns": len(spoken),
@@ -247,6 +273,22 @@ def _summary(call: dict[str, Any]) -> str:
     return str(json.loads(call["result"]).get("summary", "")) if call.get("result") else ""
 
 
+# Decisions that end an exchange about consent; each says when its question was first heard.
+ANSWERED = ("consented", "declined", "confirmed", "refused", "not_confirmed")
+
+
+def _consent(events: Sequence[Event], spoken: Sequence[Utterance], speech: Sequence[Played]) -> dict[str, Value]:
+    """What asking for consent cost: turns of either side from a question to its answer, and seconds to the decision."""
+    spans = merged((event["detail"]["asked_at"], event["t"]) for event in events if event["kind"] in ANSWERED)
+    turns = 0
+    for begin, end in spans:
+        answers = [each.start for each in spoken if begin <= each.start < end]
+        last = max(answers, default=end)  # what the agent says to the answer is no part of asking
+        turns += len(answers) + sum(1 for each in speech if begin <= each.start <= last)
+    seconds = float(sum(end - begin for begin, end in spans))
+    return {"consent_turns": turns if spans else None, "consent_seconds": seconds if spans else None}
+
+
 def response_latencies(spoken: Sequence[Utterance], agent: Sequence[Interval]) -> list[float]:
     """For each utterance: its end -> first agent speech that begins after it and before the caller speaks again."""
     starts = [start for start, _ in merged(agent)]
@@ -276,7 +318,8 @@ def _interruptions(spoken: Sequence[Utterance], speech: Sequence[Played]) -> lis
 def _preambles(calls: Sequence[dict[str, Any]], events: Sequence[Event], speech: Sequence[Played]) -> dict[str, float]:
     """Calls announced by speech of the same turn that was heard before their result: call id -> audible seconds.
 
-    A turn that ends "in_progress" goes on in the next one (extended thinking closes the turn of its filler).
+    What tells the result of another call is no announcement. A turn that ends "in_progress" goes on in the next one
+    (extended thinking closes the turn of its filler).
     """
     same = _continued(events)
     turns = {event["call_id"]: same(event["detail"].get("turn")) for event in events if event["kind"] == "proposed"}
@@ -289,11 +332,25 @@ def _preambles(calls: Sequence[dict[str, Any]], events: Sequence[Event], speech:
             for stretch in speech
             if stretch.turn and same(stretch.turn) == turns.get(call_id)
             if stretch.start < done.get(call_id, float("inf"))
-            for start, end in stretch.audible
+            for start, end in _announcing(stretch, [each for each in calls if each is not call])
         )
         if seconds > 0:
             found[call_id] = seconds
     return found
+
+
+def _announcing(stretch: Played, others: Sequence[dict[str, Any]]) -> list[Interval]:
+    """Where a stretch is audible, without the sentences that tell the result of one of the `others`."""
+    told = [words_of(_summary(each)) for each in others if stretch.start <= (each.get("heard") or -1.0) <= stretch.end]
+    if not told or not stretch.words:
+        return list(stretch.audible)
+    starts = list(dict.fromkeys(_sentence_start(stretch.words, t) for t, _ in stretch.words))
+    kept = []
+    for start, end in zip(starts, [*starts[1:], stretch.end], strict=True):
+        words = words_of(" ".join(word for t, word in stretch.words if start <= t < end))
+        if not any(len(words & each) * 2 >= len(words) for each in told):
+            kept.append((start, end))
+    return [(max(a, c), min(b, d)) for a, b in stretch.audible for c, d in kept if max(a, c) < min(b, d)]
 
 
 def _continued(events: Sequence[Event]) -> Callable[[str | None], str | None]:

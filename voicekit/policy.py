@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from voicekit.budget import check_limits
+from voicekit.guardrails import Guardrail, SpeechRule
 
 Behavior = Literal["blocking", "non_blocking"]
 Delivery = Literal["when_idle", "interrupt", "silent"]
@@ -38,8 +42,13 @@ class Policy:
                    counts; "" for a wish of its own. None: the tool's own `wish`
     same_action    calls with the same tool and arguments are one intended action, with one effect, within the whole
                    "session", within one "turn" of the caller (asked for again, it is a new order), or never: "call"
-    tool_timeout   limit of one tool run, seconds
-    without_asking, guardrails, budget   reserved for consent, rules and limits; refused until something acts on them
+    tool_timeout   limit of one tool run, seconds; a tool that takes exactly as long has answered in time
+    without_asking the names of the tools that need no yes from the caller, fixed before the session starts; every other
+                   one does. None: no list, and a model that proposes a call is believed to have asked
+    guardrails     rules that decide without asking: functions `(tool, arguments, result)` for calls (see guardrails.py)
+                   and `SpeechRule`s for what the agent says
+    budget         limits by name: "hops", "seconds", "tokens" (see `budget.Budget`); what exceeds them is left to a
+                   person, in the ledger's queue
     """
 
     behavior: Behavior | None = None
@@ -50,7 +59,7 @@ class Policy:
     same_action: Literal["session", "turn", "call"] = "session"
     revision_key: Callable[[str, dict[str, Any]], str] | None = None
     without_asking: frozenset[str] | None = None
-    guardrails: tuple[Callable[[Any], Any], ...] = ()
+    guardrails: tuple[Guardrail, ...] = ()
     tool_timeout: float = 30.0
     budget: dict[str, float] = dataclasses.field(default_factory=dict)
 
@@ -61,18 +70,47 @@ class Policy:
                 continue
             if value not in allowed:
                 raise ValueError(f"policy: {name} is one of {', '.join(map(str, allowed))}, not {value!r}")
-        for name, unset in (("without_asking", None), ("guardrails", ()), ("budget", {})):
-            if getattr(self, name) != unset:
-                raise ValueError(f"policy: {name} is not acted on yet, so it is refused; leave it out")
-        if not self.tool_timeout > 0:
-            raise ValueError(f"policy: tool_timeout is a number of seconds above 0, not {self.tool_timeout!r}")
+        self._check_safety()
+        limit: Any = self.tool_timeout
+        if not isinstance(limit, (int, float)) or isinstance(limit, bool) or not 0 < limit < math.inf:
+            raise ValueError(f"policy: tool_timeout is a number of seconds above 0, not {limit!r}")
+        if self.revision_key is not None and not callable(self.revision_key):
+            raise ValueError(f"policy: revision_key is a function (tool name, arguments), not {self.revision_key!r}")
+
+    def _check_safety(self) -> None:
+        names, rules = self.without_asking, self.guardrails
+        if names is not None:
+            if not isinstance(names, (frozenset, set, list, tuple)) or not all(isinstance(name, str) for name in names):
+                raise ValueError(f"policy: without_asking is a set of tool names, not {names!r}")
+            object.__setattr__(self, "without_asking", frozenset(names))
+        if not isinstance(rules, (tuple, list)) or not all(callable(r) or isinstance(r, SpeechRule) for r in rules):
+            raise ValueError("policy: guardrails is a tuple of functions (tool, arguments, result) and SpeechRules")
+        object.__setattr__(self, "guardrails", tuple(rules))
+        check_limits(self.budget)
 
     def describe(self) -> dict[str, Any]:
         """Return the fields as JSON values; a function is given by its name."""
         return {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
 
 
+def chosen(function: Callable[..., Any], allowed: tuple[str, ...] | None, *about: Any) -> tuple[Any, str]:
+    """What a function of the reader's chooses, and what is wrong with that in one line ("" if nothing).
+
+    `allowed`: what it may choose, None for any text. A function that raises has chosen None: the run goes on.
+    """
+    name = getattr(function, "__name__", type(function).__name__)
+    try:
+        value = function(*about)
+    except Exception as error:
+        return None, f"{name} raised {type(error).__name__}: {' '.join(str(error).split())}"
+    if isinstance(value, str) if allowed is None else value in allowed:
+        return value, ""
+    return None, f"{name} returned {value!r}; it is to return {' or '.join(allowed or ('a text',))}"
+
+
 def _plain(value: Any) -> Any:
+    if isinstance(value, SpeechRule):
+        return _plain(value.judge)
     if callable(value):
         return getattr(value, "__name__", type(value).__name__)
     if isinstance(value, (frozenset, set)):

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 Result = dict[str, Any]
 
-STATUSES = ("ok", "no_results", "invalid_argument", "failed", "unknown", "cancelled")
+STATUSES = ("ok", "no_results", "invalid_argument", "failed", "unknown", "cancelled", "needs_consent")
 WENT_WRONG = "Something went wrong."
 
 
@@ -52,6 +52,12 @@ def unknown(summary: str = WENT_WRONG, *, reason: str, retryable: bool = False, 
 def cancelled(summary: str = "That was cancelled.", *, reason: str = "cancelled", **data: Any) -> Result:
     """It was called off before it changed anything."""
     return _result("cancelled", summary, "", {"retryable": True, "reason": reason}, data)
+
+
+def needs_consent(question: str, *, reason: str = "needs_consent", **data: Any) -> Result:
+    """It was not run: first the caller has to hear `question` and say yes to it."""
+    hint = "Nothing has been done. Ask the caller exactly this; call again, with the same arguments, after their yes."
+    return _result("needs_consent", question, hint, {"retryable": True, "reason": reason}, data)
 
 
 def problem(value: Any) -> Literal["empty", "wrong_shape"] | None:

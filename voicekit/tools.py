@@ -33,6 +33,7 @@ from voicekit.results import as_result as as_result
 from voicekit.results import failed as failed
 from voicekit.results import no_results as no_results
 from voicekit.results import ok as ok
+from voicekit.schemas import flaw
 
 Effect = Literal["read", "write", "irreversible"]
 Faults = Fault | str | Mapping[int, Fault | str]
@@ -80,6 +81,8 @@ class Tool:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", self.name):
             raise ValueError(f"tool {self.name!r}: a name is up to 64 of A-Z a-z 0-9 _ - and begins with a letter or _")
+        if problem := flaw(self.parameters):
+            raise ValueError(f"tool {self.name}: {problem}")
         if self.effect not in get_args(Effect):
             raise ValueError(f"tool {self.name}: effect is one of {', '.join(get_args(Effect))}, not {self.effect!r}")
         if self.compensation and self.effect != "write":

@@ -67,7 +67,21 @@ def question(tool: str, arguments: Mapping[str, Any], language: str) -> str:
     """The question that asks the caller for a yes to a call (data/sentences.csv, `ask.` and the tool)."""
     known = sentences(language)
     words = {key: known.get(f"word.{value}", str(value)) for key, value in arguments.items()}
-    return known.get(f"ask.{tool}", known["ask.*"]).format_map(words)
+    try:
+        return known[f"ask.{tool}"].format_map(words)
+    except KeyError:  # no sentence of its own, or an argument the sentence has no place for
+        return known["ask.*"].format(call=", ".join([tool.replace("_", " "), *words.values()]))
+
+
+def named_in_question(tool: str, arguments: Mapping[str, Any], language: str) -> set[str]:
+    """The words of `question` without which it would be about something else: what is done, and every value.
+
+    What is done is the tool's verb (data/sentences.csv, `verb.` and the tool), else the words of its name.
+    """
+    known = sentences(language)
+    texts = [known.get(f"word.{value}", str(value)) for value in arguments.values() if not isinstance(value, bool)]
+    texts.append(known.get(f"verb.{tool}", tool.replace("_", " ")))
+    return {word for text in texts for word in re.findall(r"\w+", text.lower())}
 
 
 def _plain(text: str) -> str:

@@ -90,6 +90,10 @@ class World:
         """The appointments in the diary as (day, time), oldest first; one that was booked twice is there twice."""
         return self._diary.execute("SELECT day, time FROM bookings WHERE cancelled_by IS NULL ORDER BY id").fetchall()
 
+    def close(self) -> None:
+        """Close the diary's file. What was written stays."""
+        self._diary.close()
+
     def tools(
         self,
         seconds: float | Latency | Mapping[str, float | Latency] | None = None,

@@ -607,8 +607,8 @@ async def test_a_withdrawal_goes_to_who_does_the_work_and_claims_nothing() -> No
         await call.say("never_mind")
         await call.wait(4.0)
         assert len(call.all("session.delegation.created")) == 2
-        assert "forget about that" in call.words
-        assert "cancel" not in call.words
+        assert call.words.endswith("All right, I'll pass that on.")
+        assert "forget" not in call.words and "cancel" not in call.words
 
 
 @run

@@ -18,12 +18,12 @@ from websockets.exceptions import ConnectionClosedError
 from voicekit.audio import RATE, clips, to_pcm
 from voicekit.clock import run_blocking, wait_for
 from voicekit.simulator.ears import Ended, Started, Utterance
-from voicekit.simulator.mind import CallTool, Speak
 from voicekit.simulator.openai_realtime import Endpoint, serves
 from voicekit.simulator.server import Server
 from voicekit.simulator.settings import Settings
 from voicekit.simulator.voice import Voice
 from voicekit.simulator.wire import g711
+from voicekit.steps import CallTool, Speak
 
 SDK_EVENTS = {
     get_args(each.model_fields["type"].annotation)[0]: each for each in get_args(get_args(RealtimeServerEvent)[0])

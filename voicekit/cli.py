@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from voicekit.ledger import LedgerError
+
 CORE = (
     ("order_status", "gemini-3.1-flash-live-preview"),
     ("order_status_chatty", "gpt-4o-realtime-preview"),
@@ -24,7 +26,7 @@ CORE = (
 CORE_METRICS = ("response_latency", "dead_air_longest", "time_to_result", "talk_over", "unanswered_calls")
 # What has an option of its own, and what cannot be written on a command line.
 OPTIONS = ("scenario", "model", "target", "clock", "seed")
-FROM_PYTHON = ("policy", "tools", "guardrails", "revision_key", "backend", "supervisor")
+FROM_PYTHON = ("policy", "tools", "guardrails", "revision_key", "backend", "supervisor", "earlier")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,6 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted", 1)
     except ValueError as error:
+        if options.debug:
+            raise
+        return _fail(error, 2)
+    except LedgerError as error:  # a path that cannot be used is a wrong setting
         if options.debug:
             raise
         return _fail(error, 2)
@@ -161,6 +167,8 @@ def _run(options: argparse.Namespace) -> int:
         for name, value in result.values.items():
             if value is not None:
                 print(f"  {name:20} {value:.3f}" if isinstance(value, float) else f"  {name:20} {value}")
+        for owed in result.undelivered:
+            print(f"  undelivered: {owed['text']} ({owed['why']})")
         if options.out is not None:
             print(f"saved in {options.out}")
     if result.problem:
@@ -235,12 +243,19 @@ def _report(options: argparse.Namespace) -> int:
     folders = sorted(path.parent for path in options.folder.glob("**/run.json")) if options.folder.is_dir() else []
     if not folders:
         raise ValueError(f"no saved run below {options.folder}; `voicekit run … --out {options.folder}/name` saves one")
-    runs = [Run.load(folder) for folder in folders]
+    runs, damaged = [], []
+    for folder in folders:
+        try:
+            runs.append(Run.load(folder))
+        except ValueError as error:
+            damaged.append(str(error))
+    if damaged and not runs:
+        raise ValueError("; ".join(damaged))
     if options.json:
         _print_json({"runs": [each.to_json() for each in runs]})
     else:
         print(compare(*runs).T.to_string(header=False))
-    return 0
+    return _fail(f"left out {len(damaged)} of {len(folders)} runs: {'; '.join(damaged)}", 1) if damaged else 0
 
 
 def _doctor(options: argparse.Namespace) -> int:

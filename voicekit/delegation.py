@@ -100,13 +100,17 @@ class Toolbox:
             raise Replaced(task.replaced)
         text = arguments if isinstance(arguments, str) else json.dumps(dict(arguments), ensure_ascii=False)
         call_id = f"{task.delegation}_{len(task.calls) + 1}"
-        call = dispatcher.enter(ToolCall(call_id, name, text, task.delegation), route="delegation")
+        call = dispatcher.enter(ToolCall(call_id, name, text, task.delegation))
         task.calls.append(call)
         told, delivery = dispatcher.settled(call, await dispatcher.carry_out(call))
         task.deliveries.append(delivery)
         if told["status"] == "superseded" and "result" in told:  # not to be said, but to be known
             summary = told["result"].get("summary", "")
             await self._desk.append("thinking", f"Not wanted any more: {summary}", task)
+        if call.outdated and told["status"] == "cancelled" and delivery != "silent":
+            # The ledger says that it was stopped: now, and not before, the caller is told.
+            self._desk.confirmed = told["summary"]
+            await self._desk.append("commentary", told["summary"], task)
         if told["status"] == "superseded" or (call.outdated and told["status"] == "cancelled"):
             raise Replaced(call.outdated)
         task.must_tell |= bool(task.replaced) and delivery != "silent"
@@ -135,6 +139,7 @@ class Desk:
         self.session, self.dispatcher, self.backend = session, dispatcher, backend
         self.policy = dispatcher.policy
         self.undelivered: list[dict[str, Any]] = []
+        self.confirmed = ""  # what the caller was told of a write that was stopped; a task that says the same is done
         self._journal, self._now = journal, now
         self._running: Task | None = None
         self._pending: Task | None = None
@@ -314,7 +319,8 @@ class Desk:
                 self._journal.add("decision", "stale_dropped", item=task.delegation, text=f"dropped: {task.replaced}")
                 return
             channel = "commentary" if self.policy.stale == "speak" else "thinking"
-        if not text:
+        is_known, self.confirmed = text == self.confirmed, ""
+        if not text or is_known:
             channel, text = "thinking", "That is dealt with; there is nothing to say about it."
         if await self.append(channel, text, task):
             for call in task.calls:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from voicekit.delegation import Replaced, Request, Toolbox
 from voicekit.ledger import canonical
-from voicekit.rules import CallTool, Mind, Speak
+from voicekit.rules import Mind
+from voicekit.steps import CallTool, Speak
 from voicekit.understanding import understand, work_in
 
 if TYPE_CHECKING:
@@ -29,17 +30,21 @@ aloud and holds nothing you have not looked up. Ask before you do what a tool sa
 class _Habits:
     preambles: bool = False  # the voice says those
     fillers: bool = False
+    obeys_text: bool = False
+    confusion: float = 0.0
+    seed: int = 0
 
 
 class Rules:
     """Maps the transcript to tools by the kit's rules (voicekit.rules), as the simulated models do with what they hear.
 
-    It knows nothing of the simulator that may run beside it: only the words that came over the socket.
+    It knows nothing of the simulator that may run beside it: only the words that came over the socket. With
+    `obeys_text` it does what any text tells it to, as the simulated models do when told so.
     """
 
-    def __init__(self, language: str = "en") -> None:
+    def __init__(self, language: str = "en", *, obeys_text: bool = False) -> None:
         self._language = language
-        self._mind = Mind(_Habits(), language)
+        self._mind = Mind(_Habits(obeys_text=obeys_text), language)
 
     async def work(self, request: Request, tools: Toolbox) -> str:
         self._mind.configure("", tools.declarations)

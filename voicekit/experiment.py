@@ -18,23 +18,19 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from voicekit import audio
+from voicekit import audio, inputs
 from voicekit.caller import Line
 from voicekit.clock import Clock, run_blocking
 from voicekit.models import data_path, facts, provider
 from voicekit.policy import Policy
 from voicekit.progress import progress
 from voicekit.runs import Run
+from voicekit.translation import translated
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Target = Literal["simulator", "live", "replay"]
-# Settings that are numbers, with the range that makes sense.
-NUMBERS = (
-    ("frame_ms", 10, 200), ("max_seconds", 1, 3600), ("caller_db", -40, 20), ("echo_db", -60, 0),
-    ("silence_ms", 50, 5000),
-)  # fmt: skip
 POLICY_FIELDS = frozenset(each.name for each in dataclasses.fields(Policy))
 
 
@@ -51,15 +47,12 @@ class Scenario:
         """The same conversation with the clips of another language. Raises ValueError for a clip that has none."""
         if language == "en":
             return self
-        known = audio.clips()
-        lines = [
-            dataclasses.replace(line, clip=f"{line.clip.rsplit('_' + language, 1)[0]}_{language}")
-            for line in self.lines
-        ]
-        missing = sorted({line.clip for line in lines} - set(known))
+        lines, missing = translated(self.lines, language, audio.clips())
         if missing:
-            raise ValueError(f"scenario {self.name} cannot be run in {language!r}: no clip {', '.join(missing)}")
-        return dataclasses.replace(self, lines=tuple(lines))
+            languages = ", ".join(sorted({clip.language for clip in audio.clips().values()}))
+            lacks = f"no clip {', '.join(missing)} (there are clips in {languages})"
+            raise ValueError(f"scenario {self.name} cannot be run in {language!r}: {lacks}")
+        return dataclasses.replace(self, lines=lines)
 
 
 @cache
@@ -155,6 +148,9 @@ class Plan:
             if scenario not in scenarios():
                 raise ValueError(f"unknown scenario {scenario!r}; known: {', '.join(scenarios())}")
             scenario = scenarios()[scenario]
+        inputs.check_kinds(scenario, policy, seed, overrides)
+        if clock not in (None, "virtual", "real"):
+            raise ValueError(f'clock is "virtual" or "real", not {clock!r}')
         if target == "live" and clock == "virtual":
             raise ValueError('a live service keeps its own time; use clock="real" with target="live"')
         if target == "live" and (unreal := [name for name in ("claims", "faults") if overrides.get(name)]):
@@ -171,44 +167,11 @@ class Plan:
             policy=policy,
             target=target,
             clock=clock or ("real" if target == "live" else "virtual"),
-            seed=int(seed),
+            seed=seed,
             **chosen,
         )
-        plan.check()
+        inputs.check_plan(plan)
         return plan
-
-    def check(self) -> None:
-        """Raise ValueError for numbers no run can have and clips that do not exist."""
-        for name, allowed in (("echo_guard", ("compare", "none")), ("detector", ("speech", "energy"))):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} is one of {', '.join(allowed)}, not {getattr(self, name)!r}")
-        for name, low, high in NUMBERS:
-            value = getattr(self, name)
-            if name == "echo_db" and value is None:
-                continue
-            if not isinstance(value, (int, float)) or not low <= value <= high:
-                raise ValueError(f"{name} is a number from {low} to {high}, not {value!r}")
-        seconds = self.tool_seconds
-        for value in seconds.values() if isinstance(seconds, Mapping) else [seconds]:
-            if value is not None and (not isinstance(value, (int, float)) or not 0 <= value <= 600):
-                raise ValueError(f"tool_seconds is a number from 0 to 600, not {value!r}")
-        self._check_delegation()
-        known = audio.clips()
-        for line in self.scenario.lines:
-            if line.clip not in known:
-                raise ValueError(f"scenario {self.scenario.name}: unknown clip {line.clip!r}; see `voicekit list`")
-
-    def _check_delegation(self) -> None:
-        if provider(self.model) != "gpt-live":
-            given = [name for name in ("delegation", "backend", "supervisor") if getattr(self, name) is not None]
-            if given:
-                raise ValueError(f"{self.model} hands no work over; leave {given[0]} out, or take gpt-live-1")
-        elif self.delegation not in ("client", "responses"):
-            raise ValueError(f'delegation is "client" or "responses", not {self.delegation!r}')
-        elif self.backend is not None and self.delegation == "responses":
-            raise ValueError(
-                'a backend of your own works with delegation="client"; with "responses" the service has one'
-            )
 
     def seconds_of(self, tool: str) -> float:
         if isinstance(self.tool_seconds, Mapping):
@@ -281,9 +244,15 @@ def run_plan(plan: Plan) -> Run:
 
 
 def compare(*runs: Run) -> pd.DataFrame:
-    """One row per run, the metrics as columns; columns that are the same and empty everywhere are left out."""
+    """One row per run: scenario, model, provenance, then the metrics; a metric that is empty everywhere is left out.
+
+    Raises ValueError for anything that is no run: a list of runs is given as `compare(*runs)`.
+    """
     import pandas as pd
 
+    for run in runs:
+        if not isinstance(run, Run):
+            raise ValueError(f"compare takes runs, one by one: vk.compare(a, b) or vk.compare(*runs), not {type(run)}")
     rows = [
         {
             "scenario": run.meta["scenario"],
@@ -309,29 +278,49 @@ def sweep(
     """Run every combination `n` times (seeds 0 to n-1) and return n, median, p10 and p90 of each metric.
 
     An override given as a list is varied too: `tool_seconds=[0.5, 2, 6]`. `executor` is any
-    `concurrent.futures.Executor`; the default is a pool of processes (runs that cannot be sent to one, because a
-    policy holds a function of the notebook, are done here). One row per combination and metric; n counts the runs
-    that have a value for it.
+    `concurrent.futures.Executor`; the default is a pool of processes from 40 runs on (fewer, and runs that cannot be
+    sent to one because a policy holds a function of the notebook, are done here). One row per combination and metric; n
+    counts the runs that have a value for it. A field in which the policies differ from the default is a column, in
+    every row.
+
+    Raises ValueError before the first run for an empty list, an unknown metric, and what `run` refuses.
     """
     import pandas as pd
 
-    varied = {name: value for name, value in overrides.items() if isinstance(value, list)}
+    scenarios, models = inputs.several("scenarios", scenarios), inputs.several("models", models)
+    policies, wanted = inputs.several("policies", policies), inputs.several("metrics", metrics)
+    inputs.check_sweep(n, wanted, policies)
+    varied = {name: inputs.several(name, value) for name, value in overrides.items() if isinstance(value, list)}
     fixed = {name: value for name, value in overrides.items() if name not in varied}
+    described, default = [policy.describe() for policy in policies], Policy().describe()
+    changed = [key for key in default if any(each[key] != default[key] for each in described)]
     groups, plans = [], []
     for scenario, model, policy, *values in itertools.product(scenarios, models, policies, *varied.values()):
         settings = dict(zip(varied, values, strict=True))
         name = scenario if isinstance(scenario, str) else scenario.name
-        changed = {k: v for k, v in policy.describe().items() if v != Policy().describe()[k]}
+        shown = {key: "default" if (value := policy.describe()[key]) is None else value for key in changed}
+        group = {key: _cell(value) for key, value in {**shown, **settings}.items()}
         for seed in range(n):
             plans.append(Plan.of(scenario, model=model, policy=policy, seed=seed, **{**fixed, **settings}))
-            groups.append({"scenario": name, "model": model, **changed, **settings})
+            groups.append({"scenario": name, "model": model, **group})
     measured = _run_all(plans, executor)
     rows = pd.DataFrame([{**group, **values} for group, values in zip(groups, measured, strict=True)])
     by = [*dict.fromkeys(key for group in groups for key in group), "provenance"]
-    table = rows.melt(id_vars=by, value_vars=list(metrics), var_name="metric")
+    table = rows.melt(id_vars=by, value_vars=wanted, var_name="metric")
     table["value"] = pd.to_numeric(table["value"])
     grouped = table.groupby([*by, "metric"], sort=False, dropna=False)["value"]
     return grouped.agg(n="count", median="median", p10=_tenth, p90=_ninetieth).reset_index()
+
+
+def _cell(value: Any) -> Any:
+    """A value as it can stand in a table and be grouped by: mappings, sets and objects as text."""
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}={each}" for key, each in value.items()) or "none"
+    if isinstance(value, (list, tuple, frozenset, set)):
+        return ", ".join(map(str, value)) or "none"
+    return getattr(value, "__name__", str(value))
 
 
 def _tenth(values: pd.Series) -> float:
@@ -348,9 +337,14 @@ def measure_plan(plan: Plan) -> dict[str, Any]:
     return {**result.values, "provenance": result.meta["provenance"]}
 
 
+# Fewer runs are sooner done here: a process started afresh loads the SDKs for as long as ten runs take.
+WORTH_A_POOL = 40
+
+
 def _run_all(plans: Sequence[Plan], executor: Executor | None) -> list[dict[str, Any]]:
     """Measure all plans in order, with a progress bar; live runs one after the other (the vendor limits the rate)."""
-    if executor is None and (len(plans) < 4 or plans[0].target == "live" or not _can_travel(plans)):
+    few = len(plans) < WORTH_A_POOL
+    if executor is None and (few or plans[0].target == "live" or not _can_travel(plans)):
         return [measure_plan(plan) for plan in progress(plans)]
     with contextlib.ExitStack() as stack:
         pool = executor or stack.enter_context(_pool())
@@ -390,7 +384,8 @@ def probe(model: str, target: Target = "simulator") -> list[str]:
     return [
         f"{model} ({result.meta['provenance']}), a six-second tool and a second question while it runs:",
         f"  while the tool ran it {'spoke, so it does not wait for results' if spoken else 'said nothing'}",
-        f"  longest silence {longest:.2f} s" if longest is not None else "  the result was never heard",
+        f"  longest silence {longest:.2f} s" if longest is not None else "  no silence to measure",
+        *([] if result.values["time_to_result"] is not None else ["  the result was never heard"]),
         f"  calls left unanswered: {result.values['unanswered_calls']}",
         f"  documented default: {declared}",
     ]

@@ -8,78 +8,40 @@ them, and so does the offline backend of client delegation: each holds a `Mind` 
 
 from __future__ import annotations
 
-import csv
 import json
+import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
-from voicekit.models import data_path
-from voicekit.reading import is_empty as is_empty
-from voicekit.reading import parse_output as parse_output
-from voicekit.reading import read_preambles as read_preambles
-from voicekit.reading import vary as vary
+from voicekit.reading import (
+    FOR_THE_CALLER,
+    HOW_IT_ENDED,
+    MARK,
+    is_empty,
+    orders,
+    parse_output,
+    read_preambles,
+    rivals,
+    texts,
+    tokens_of,
+    vary,
+)  # fmt: skip
+from voicekit.steps import (
+    CallTool,
+    Habits,
+    Request,
+    Speak,
+    Step,
+    default_preamble,
+    is_ok,
+    read_earlier_results,
+    without_repeats,
+)  # fmt: skip
 from voicekit.understanding import Utterance, question, sentences, understand
 
 SWEEP_LIMIT = 5  # calls a model makes after empty results (Google Cloud's 3.8 migration page reports 2 to 5)
 ASK_FIRST = re.compile(r"\b(ask|confirm)\w*\b.*\bbefore\b|\bconfirm with the caller\b", re.IGNORECASE)
-
-
-class Habits(Protocol):
-    """What the rules have to know of a model (see `simulator.profile.Profile`)."""
-
-    @property
-    def preambles(self) -> bool: ...
-
-    @property
-    def fillers(self) -> bool: ...
-
-
-@dataclass(frozen=True)
-class Speak:
-    """Say `text`. `commentary`: it announces a call that follows in the same turn (a preamble)."""
-
-    text: str
-    commentary: bool = False
-
-
-@dataclass(frozen=True)
-class CallTool:
-    """Propose a call."""
-
-    name: str
-    arguments: dict[str, Any] = field(default_factory=dict)
-
-
-Step = Speak | CallTool
-
-
-@dataclass
-class Request:
-    """A call the model has proposed, and what has become of it."""
-
-    call: CallTool
-    then: tuple[str, dict[str, Any]] | None = None  # a tool that needs this one's result, and its slots
-    output: Any = None
-    state: str = "open"  # "answered", "cancelled"
-    owed: bool = False  # the caller is to be told
-    spoken: bool = False
-    tries: int = 0
-
-
-# How an application gives a model a sentence for the caller; live models understand the same words.
-FOR_THE_CALLER = re.compile(r'\b(?:ask|tell) the caller: "(.+)"', re.IGNORECASE | re.DOTALL)
-
-
-@cache
-def default_preamble(tool: str, language: str, kind: str = "action") -> str:
-    """The phrase a model that announces calls by itself uses for `tool` (data/preambles.csv, by `kind`)."""
-    with data_path("preambles.csv").open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["kind"] == kind]
-    found = {row["tool"]: row["text"] for lang in ("en", language) for row in rows if row["language"] == lang}
-    return found.get(tool, found["*"])
 
 
 class Mind:
@@ -98,7 +60,11 @@ class Mind:
         self._last_said = ""
         self._rest = ""  # what the caller cut off
         self._turn: tuple[list[Request], list[Utterance]] = ([], [])  # the results and questions of the last turn
+        self._has_news = False  # this turn began with results
         self._for_the_caller: list[str] = []  # sentences the application asked it to say
+        self._orders: list[CallTool] = []  # calls that some text told it to make
+        self._obeyed: set[str] = set()  # texts whose orders were taken
+        self._random = random.Random(f"{profile.seed}/confusion")
 
     # What the model reads
 
@@ -110,9 +76,24 @@ class Mind:
         for number, (call, summary) in enumerate(read_earlier_results(instructions), 1):
             known = Request(call, output={"status": "ok", "summary": summary}, state="answered")
             self._requests.setdefault(f"earlier_{number}", known)
+        self._obey([instructions, *tools])
 
     def hear(self, utterance: Utterance) -> None:
         self._waiting.append(utterance)
+        self._obey(utterance.transcript)
+
+    @property
+    def context_tokens(self) -> int:
+        """About how many tokens of instructions and tool declarations it reads before each turn."""
+        return tokens_of([self.instructions, *self.tools.values()])
+
+    def _obey(self, value: Any) -> None:
+        """A model that obeys whatever it reads cannot tell data from an order: it does the one like the other."""
+        for text in texts(value) if self.profile.obeys_text else ():
+            if text not in self._obeyed:
+                self._obeyed.add(text)
+                self._orders += [CallTool(name, found) for name, found in orders(text) if name in self.tools]
+                self._for_the_caller += FOR_THE_CALLER.findall(text)
 
     def read(self, role: str, text: str) -> None:
         """Typed text. The caller's is understood when it is the transcript of a known clip.
@@ -121,12 +102,22 @@ class Mind:
         """
         if role != "model" and (sentence := FOR_THE_CALLER.search(text)):
             self._for_the_caller.append(sentence[1])
+            if ended := HOW_IT_ENDED.search(text):
+                self._ended(ended[1], sentence[1])
             return
+        self._obey(text)
         if role != "user":
             return
         utterance = understand(text, self.language)
         if utterance is not None:
             self.hear(utterance)
+
+    def _ended(self, tool: str, news: str) -> None:
+        """A call whose answer was "pending" is over; its id could not be used again to say so."""
+        for request in self._requests.values():
+            output = request.output if isinstance(request.output, dict) else {}
+            if request.call.name == tool and output.get("status") == "pending":
+                request.output = {"status": "ended", "summary": news}
 
     def called(self, call_id: str, call: CallTool) -> None:
         """The session gave a proposed call its id."""
@@ -143,6 +134,7 @@ class Mind:
         if request is None or request.state == "cancelled":
             return
         request.output = parse_output(output)
+        self._obey(request.output)
         request.owed, request.spoken = owed, False
         if final:
             request.state = "answered"
@@ -189,16 +181,20 @@ class Mind:
 
         An empty list means that it stays silent (a backchannel needs no answer).
         """
-        steps: list[Step] = [Speak(sentence) for sentence in self._for_the_caller]
-        self._for_the_caller.clear()
+        given, self._for_the_caller = self._for_the_caller, []
+        steps: list[Step] = [Speak(sentence) for sentence in given if not sentence.endswith("?")]
         told = [request for request in self._requests.values() if request.owed]
         for request in told:
             request.owed = False
             steps += self._tell(request)
+        self._has_news = bool(steps)
         waiting, self._waiting = self._waiting, []
         for utterance in waiting:
             steps += self._answer(utterance)
-        steps = self._with_preamble(_without_repeats(steps))
+        steps += [Speak(sentence) for sentence in given if sentence.endswith("?")]  # what is to be answered comes last
+        steps += self._orders
+        self._orders = []
+        steps = self._with_preamble(without_repeats(steps))
         calls = any(isinstance(step, CallTool) for step in steps)
         self._turn = ([], []) if calls else (told, waiting)  # a call that is out is not taken back by a cut-off
         self._proposed += [
@@ -228,6 +224,9 @@ class Mind:
         status = output.get("status", "") if isinstance(output, dict) else ""
         if status in ("superseded", "withdrawn", "pending"):
             return [Speak(str(output["say"]))] if output.get("say") else []
+        if status == "needs_consent":  # asked by the application; after a yes the same call is made again
+            self._question = request.call
+            return [Speak(self._summary(output))]
         if is_empty(output):
             return self._sweep(request)
         if status == "invalid_argument" and request.tries == 0:
@@ -254,7 +253,7 @@ class Mind:
         if isinstance(output, dict):
             for key in ("summary", "message", "error", "output", "result"):
                 if isinstance(output.get(key), str):
-                    return str(output[key])
+                    return MARK.sub("", output[key]).strip()
                 if isinstance(output.get(key), dict):
                     return self._summary(output[key])
             return self._say("went_wrong") if output.get("status") == "failed" else json.dumps(output)
@@ -280,6 +279,7 @@ class Mind:
 
     def _call(self, tool: str, slots: Mapping[str, Any]) -> list[Step]:
         """Propose `tool` with the slots it takes; look up first what it lacks; ask first where it says so."""
+        tool = self._choice(tool, slots)
         schema = self.tools[tool].get("parameters") or {}
         arguments = {key: value for key, value in slots.items() if key in schema.get("properties", {})}
         missing = [key for key in schema.get("required", []) if key not in arguments]
@@ -297,12 +297,19 @@ class Mind:
         self._question = None
         return self._once(call)
 
+    def _choice(self, tool: str, slots: Mapping[str, Any]) -> str:
+        """The tool itself, or, the more often the more of them there are, one that looks like it."""
+        others = rivals(tool, self.tools, slots) if self.profile.confusion else []
+        if self._random.random() < (1 - self.profile.confusion) ** len(others):
+            return tool
+        return self._random.choice(others)
+
     def _once(self, call: CallTool) -> list[Step]:
         """Call, unless the same call is open or its result is known already."""
         for request in reversed(self._requests.values()):
             if request.call == call and request.state == "open":
                 return [Speak(self._say("still_waiting"))]
-            if request.call == call and request.state == "answered" and _is_ok(request.output) and not request.then:
+            if request.call == call and request.state == "answered" and is_ok(request.output) and not request.then:
                 request.spoken = True
                 return [Speak(self._summary(request.output))]
         return [call]
@@ -320,6 +327,10 @@ class Mind:
         """ "Mm-hm" needs no answer; if it made the model stop, the model goes on with what it had not said."""
         return [Speak(self._rest)] if self._rest else []
 
+    def _on_never_mind(self, _slots: Mapping[str, Any]) -> list[Step]:
+        """Put aside what was asked for; not after the news, in the same breath, that it has happened."""
+        return [] if self._has_news else [Speak(self._say("never_mind"))]
+
     def _on_stop_talking(self, _slots: Mapping[str, Any]) -> list[Step]:
         return []
 
@@ -331,7 +342,7 @@ class Mind:
         return [Speak(self._last_said or self._say("nothing_to_say"))]
 
     def _on_any_news(self, _slots: Mapping[str, Any]) -> list[Step]:
-        answered = [each for each in self._requests.values() if each.state == "answered" and _is_ok(each.output)]
+        answered = [each for each in self._requests.values() if each.state == "answered" and is_ok(each.output)]
         if answered and (not self.open_calls or not answered[-1].spoken):
             answered[-1].spoken = True
             return [Speak(self._summary(answered[-1].output))]
@@ -339,12 +350,14 @@ class Mind:
 
     def _on_did_it_work(self, _slots: Mapping[str, Any]) -> list[Step]:
         last = next(reversed(self._requests.values()), None)
-        pending = isinstance(getattr(last, "output", None), dict) and last.output.get("status") == "pending"  # type: ignore[union-attr]
-        if pending or self._question is not None:
-            return [Speak(self._say("waiting_for_you"))]
         if last is not None and last.state == "cancelled":
-            return [Speak(self._say("withdrawn"))]
-        return [Speak(self._say("done" if last is not None and _is_ok(last.output) else "not_done"))]
+            return [Speak(self._say("called_off"))]
+        output = last.output if last is not None and isinstance(last.output, dict) else {}
+        if output.get("status") == "pending" or self._question is not None:
+            return [Speak(self._say("waiting_for_you"))]
+        if output.get("status") == "ended":
+            return [Speak(self._summary(output))]
+        return [Speak(self._say("done" if last is not None and is_ok(last.output) else "not_done"))]
 
     def _on_correction(self, slots: Mapping[str, Any]) -> list[Step]:
         """ "No, make that Thursday": the latest lookup again, with what was corrected."""
@@ -359,9 +372,29 @@ class Mind:
         """Book what was told last: the latest appointment that came back as a result."""
         for request in reversed(self._requests.values()):
             found = request.output if isinstance(request.output, dict) else {}
-            if request.call.name == "find_appointment" and request.spoken and _is_ok(found) and found.get("time"):
+            if request.call.name == "find_appointment" and request.spoken and is_ok(found) and found.get("time"):
                 return self._call("book_appointment", found) if "book_appointment" in self.tools else []
         return [Speak(self._say("still_waiting" if self.open_calls else "no_news"))]
+
+    def _on_cancel_appointment(self, slots: Mapping[str, Any]) -> list[Step]:
+        """ "Cancel my booking" names no appointment: what was booked last is meant, or is just being booked."""
+        booking = None if slots else self._last("book_appointment")
+        if booking is not None and booking.state == "open":
+            return [Speak(self._say("never_mind"))]
+        if booking is not None and not is_ok(booking.output):
+            return [Speak(self._say("withdrawn"))]
+        if "cancel_appointment" not in self.tools:
+            return [Speak(self._say("cannot"))]
+        return self._call("cancel_appointment", booking.call.arguments if booking is not None else slots)
+
+    def takes_back(self, utterance: Utterance) -> bool:
+        """Whether an utterance calls off a booking that is under way."""
+        booking = self._last("book_appointment")
+        is_meant = utterance.intent == "cancel_appointment" and not utterance.slots
+        return is_meant and booking is not None and booking.state == "open"
+
+    def _last(self, tool: str) -> Request | None:
+        return next((each for each in reversed(self._requests.values()) if each.call.name == tool), None)
 
     def _on_consent(self, _slots: Mapping[str, Any]) -> list[Step]:
         if self._question is None:
@@ -384,19 +417,3 @@ class Mind:
 
     def _ask(self, call: CallTool) -> str:
         return question(call.name, call.arguments, self.language)
-
-
-def read_earlier_results(instructions: str) -> list[tuple[CallTool, str]]:
-    """Results an earlier call was too short for: lines `- tool {arguments}: summary` under their heading."""
-    heading = r"^#+\s*Results that came after the last call\s*$(.*?)(?=^#|\Z)"
-    section = re.search(heading, instructions, re.MULTILINE | re.DOTALL | re.IGNORECASE)
-    lines = re.findall(r"^-\s*(\w+)\s+(\{.*?\}):\s*(.+?)\s*$", section[1] if section else "", re.MULTILINE)
-    return [(CallTool(tool, json.loads(arguments)), summary) for tool, arguments, summary in lines]
-
-
-def _is_ok(output: Any) -> bool:
-    return output is not None and not (isinstance(output, dict) and output.get("status") not in ("ok", None))
-
-
-def _without_repeats(steps: list[Step]) -> list[Step]:
-    return [step for index, step in enumerate(steps) if step not in steps[:index]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,14 @@ import numpy.typing as npt
 
 from voicekit import audio, metrics, recording
 from voicekit.journal import COLUMNS, read_jsonl, write_jsonl
+from voicekit.ledger import QUEUE_COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
 FILES = ("run.json", "events.jsonl", "wire.jsonl", "calls.jsonl", "metrics.json", "heard.flac")
+WIRE_COLUMNS = ("t", "direction", "type", "frame")
 CALL_COLUMNS = ("call_id", "tool", "arguments", "state", "effect", "started", "finished", "delivered", "heard")
 
 
@@ -37,6 +40,7 @@ class Run:
     call_rows: list[dict[str, Any]] = field(repr=False)
     values: dict[str, metrics.Value] = field(repr=False)
     heard: npt.NDArray[np.int16] = field(repr=False)
+    queue_rows: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
     @property
     def simulated(self) -> bool:
@@ -71,7 +75,7 @@ class Run:
         """Columns t, direction ("sent", "received"), type, frame (audio replaced by its length)."""
         import pandas as pd
 
-        return pd.DataFrame(self.wire_rows, columns=["t", "direction", "type", "frame"])
+        return pd.DataFrame(self.wire_rows, columns=list(WIRE_COLUMNS))
 
     @property
     def calls(self) -> pd.DataFrame:
@@ -83,8 +87,18 @@ class Run:
         )  # fmt: skip
 
     @property
+    def queue(self) -> pd.DataFrame:
+        """What went to a person instead of a tool, open entries first; columns as `ledger.QUEUE_COLUMNS`."""
+        import pandas as pd
+
+        return pd.DataFrame(self.queue_rows, columns=list(QUEUE_COLUMNS))
+
+    @property
     def undelivered(self) -> list[dict[str, Any]]:
-        """Answers that came after the session had closed, so that nobody was told: t, call_id, text, why."""
+        """Answers that came after the session had closed, so that nobody was told: t, call_id, text, why.
+
+        `unanswered_calls` counts these calls too: they have no answer, although not by the application's fault.
+        """
         events = [event for event in self.event_rows if event["kind"] == "undelivered"]
         return [
             {**{key: event[key] for key in ("t", "call_id", "text")}, "why": event["detail"]["why"]} for event in events
@@ -145,6 +159,7 @@ class Run:
         write_jsonl(folder / "events.jsonl", self.event_rows)
         write_jsonl(folder / "wire.jsonl", self.wire_rows)
         write_jsonl(folder / "calls.jsonl", self.call_rows)
+        write_jsonl(folder / "queue.jsonl", self.queue_rows)
         _write_json(folder / "metrics.json", self.values)
         sound = self.heard if len(self.heard) else np.zeros((1, 2), np.int16)  # a FLAC of nothing cannot be read
         audio.write(folder / "heard.flac", sound)
@@ -159,18 +174,24 @@ class Run:
         if missing:
             raise ValueError(f"{folder} is no saved run: {', '.join(missing)} missing; save one with run.save(folder)")
         try:
-            meta = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-            values = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-            heard = audio.read_raw(folder / "heard.flac")
-        except (ValueError, UnicodeDecodeError) as error:
-            raise ValueError(f"{folder}: damaged ({error})") from None
+            return cls._read(folder)
+        except (ValueError, OSError) as error:
+            text = " ".join(str(error).split())
+            raise ValueError(
+                f"{folder}: damaged, {text}; hold the conversation again, or take the folder away"
+            ) from None
+
+    @classmethod
+    def _read(cls, folder: Path) -> Run:
+        queue = folder / "queue.jsonl"
         return cls(
-            meta=meta,
-            event_rows=read_jsonl(folder / "events.jsonl"),
-            wire_rows=read_jsonl(folder / "wire.jsonl"),
-            call_rows=read_jsonl(folder / "calls.jsonl"),
-            values=values,
-            heard=heard,
+            meta=_read_json(folder / "run.json", ("scenario", "model", "provenance")),
+            event_rows=_read_rows(folder / "events.jsonl", COLUMNS),
+            wire_rows=_read_rows(folder / "wire.jsonl", WIRE_COLUMNS),
+            call_rows=_read_rows(folder / "calls.jsonl", CALL_COLUMNS),
+            values=_read_json(folder / "metrics.json", ()),
+            heard=audio.read_raw(folder / "heard.flac"),
+            queue_rows=_read_rows(queue, QUEUE_COLUMNS) if queue.is_file() else [],
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -181,6 +202,29 @@ class Run:
     def _repr_html_(self) -> str:
         rows = self.metrics.dropna().to_frame()
         return f"<b>{self.title}</b>{rows.to_html()}"
+
+
+def _read_json(path: Path, keys: Sequence[str]) -> dict[str, Any]:
+    """Read a JSON object that has the `keys`. Raises ValueError naming the file, when it is none."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path.name} is not JSON ({error})") from None
+    if not isinstance(value, dict) or not set(keys) <= set(value):
+        raise ValueError(f"{path.name} is no object with {', '.join(keys) or 'names and values'}")
+    return value
+
+
+def _read_rows(path: Path, keys: Sequence[str]) -> list[dict[str, Any]]:
+    """Read JSON lines, each an object that has the `keys`. Raises ValueError naming file and line."""
+    try:
+        rows = read_jsonl(path)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path.name} is not UTF-8 ({error.reason} at byte {error.start})") from None
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict) or not set(keys) <= set(row):
+            raise ValueError(f"{path.name}, line {number}: no object with {', '.join(keys)}")
+    return rows
 
 
 def _write_json(path: Path, value: Any) -> None:

@@ -6,7 +6,7 @@ sound (voicekit.simulator.recogniser). An utterance that is no known clip is "no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from voicekit.audio import MAX_CLIP_SECONDS, Clip, Resampler, from_pcm
@@ -44,6 +44,7 @@ class Ears:
 
     automatic   True: `feed` detects turns. False (push to talk): it only buffers, and `commit` makes the turn
     speaking    True between Started and Ended
+    report      what is reported of a clip that was recognised: itself, or the one it is mistaken for
 
     Positions count audio, not time: what is fed late is heard late, at the same position.
     """
@@ -57,13 +58,14 @@ class Ears:
         prefix_ms: int = 300,
         threshold: float = 0.5,
         detector: Detector | str = "speech",
+        report: Callable[[Clip], Clip] = lambda clip: clip,
     ) -> None:
         self.rate = rate
         self.automatic = True
         self.speaking = False
         self._silence_ms, self._prefix_ms, self._threshold = silence_ms, prefix_ms, threshold
         self._semantic = False
-        self._recogniser = Recogniser(clips)
+        self._recogniser, self._report = Recogniser(clips), report
         self._detector: Detector = DETECTORS[detector]() if isinstance(detector, str) else detector
         self._frame_ms = self._detector.frame * 1000 / VAD_RATE
         self._resampler = Resampler(rate, VAD_RATE)
@@ -194,7 +196,8 @@ class Ears:
         start = max(0, self._bytes(first - MARGIN_MS) - self._buffer_from)
         end = min(end, self._bytes(last + MARGIN_MS)) - self._buffer_from
         sound = from_pcm(bytes(self._buffer[start:end]))
-        clip = self._recogniser.match(sound, self.rate, seconds)
+        said = self._recogniser.match(sound, self.rate, seconds)
+        clip = None if said is None else self._report(said)
         if clip is None or not clip.intent:
             return Utterance(clip=clip.name if clip else "", seconds=seconds)
         return Utterance(clip.transcript, clip.intent, dict(clip.slots), clip.language, clip.name, True, seconds)

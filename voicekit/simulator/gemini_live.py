@@ -1,7 +1,8 @@
 """A simulated Gemini Live session: who speaks when, on top of the wire, the ears, the mind and the voice.
 
-The rules of turn-taking are those of google.md §1.4, §2 and §5; what a model does differently from another is in its
-`Profile`, what was never published is said where it is decided.
+The rules of turn-taking are those of the vendor's Live API pages (ai.google.dev, live-api, September 2026) and of the
+docstrings of google-genai 3.6.1; what a model does differently from another is in its `Profile` (data/models.csv), what
+was never published is said where it is decided.
 """
 
 from __future__ import annotations
@@ -12,23 +13,24 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from voicekit.rules import Mind
 from voicekit.simulator.ears import Ears
 from voicekit.simulator.gemini_caller import Caller
 from voicekit.simulator.gemini_store import Store, Thread
 from voicekit.simulator.gemini_turn import Turn
-from voicekit.simulator.mind import CallTool, Mind, Speak
 from voicekit.simulator.server import Connection
 from voicekit.simulator.settings import Settings
 from voicekit.simulator.voice import Voice
 from voicekit.simulator.wire import gemini_frames as frames
 from voicekit.simulator.wire import gemini_live as wire
 from voicekit.simulator.wire.gemini_schema import Refused
+from voicekit.steps import CallTool, Speak
 from voicekit.understanding import Utterance
 
-CONNECTION_SECONDS = 600.0  # "connection about 10 min, GoAway about 60 s before" (google.md §2.3)
+CONNECTION_SECONDS = 600.0  # "connection about 10 min, GoAway about 60 s before" (ai.google.dev, 2026)
 NOTICE_SECONDS = 60.0
-FAULT_NOTICE_SECONDS = 3.0  # of the fault goaway_after_s, as in public case 44
-ORPHAN_SECONDS = 0.05  # public case 22: 1.4 ms after turnComplete was too late; its reproduction tries up to 50 ms
+FAULT_NOTICE_SECONDS = 3.0  # of the fault goaway_after_s, as in google/adk-python#4996
+ORPHAN_SECONDS = 0.05  # google/adk-python#4902: 1.4 ms after turnComplete was too late; tried up to 50 ms
 GARBAGE = "simulated garbage"
 TOKENS_PER_SECOND = 25  # of audio [FIELD 2026-09]
 CHARACTERS_PER_TOKEN = 4  # of text; the vendor's rule of thumb
@@ -43,18 +45,23 @@ class Endpoint:
     """One connection to the simulated service.
 
     Faults (`Settings.faults`), each imitating something reported of the real service:
-        no_setup_complete                 the setup is never answered (public case 6b)
-        stall_after_call                  nothing follows a call, whatever the answer (6a)
+        no_setup_complete                 the setup is never answered (PatterAI/Patter#210)
+        stall_after_call                  nothing follows a call, whatever the answer (the same)
         duplicate_call                    a call comes also as a part of the model's turn: "before" (or True) or "after"
-                                          the toolCall frame (21)
+                                          the toolCall frame (mastra-ai/mastra#22969)
         second_id                         the first call is made twice, under two ids
-        promise_without_call              a turn that announces a call ends with the announcement (11)
+        promise_without_call              a turn that announces a call ends with the announcement
+                                          (tinyhumansai/openhuman#5552)
         unknown_tool                      the first call names this tool (True: "transfer_funds_v2") instead of its own
         orphan_late_result                a NON_BLOCKING result that comes within 50 ms after turnComplete is taken for
-                                          new input: the last answer is said again, the result is not (22)
-        close_1008_on_audio_during_call   audio that arrives while a call is open closes the session (9)
+                                          new input: the last answer is said again, the result is not
+                                          (google/adk-python#4902)
+        close_1008_on_audio_during_call   audio that arrives while a call is open closes the session
+                                          (google/adk-python#4679)
+        cancel_call_after_s               a call that is still open after so many seconds is cancelled
         close                             {"after_s": s, "code": 1011, "reason": ""}: closes s seconds after the setup
-        goaway_after_s                    goAway with 3 s left after so many seconds, then the close (44)
+        goaway_after_s                    goAway with 3 s left after so many seconds, then the close
+                                          (google/adk-python#4996)
         garbage_after_s                   after so many seconds a frame that is no JSON
 
     Resumption: a handle restores the context of the moment it was issued; handles are issued when the model is idle
@@ -192,7 +199,7 @@ class Endpoint:
             self._later(float(close["after_s"]), self._close, int(close.get("code", 1011)), close.get("reason", ""))
 
     def _leave(self, seconds: float, notice: float) -> None:
-        """Announce the end `notice` seconds before it. The code: Cloud's troubleshooting page (google.md §2.3)."""
+        """Announce the end `notice` seconds before it. The code: Google Cloud's troubleshooting page."""
         self._later(seconds - notice, self._connection.send, frames.go_away(round(notice, 3)))
         self._later(seconds, self._close, 1000)
 
@@ -253,14 +260,14 @@ class Endpoint:
         self._tokens["AUDIO"] += round(utterance.seconds * TOKENS_PER_SECOND)
         if self._setup.transcribe_input and utterance.transcript:
             self._connection.send(frames.content(inputTranscription={"text": utterance.transcript}))
-        if utterance.understood:  # clients stream silence all through a call: only speech withdraws it (§5.16)
+        if utterance.understood:  # clients stream silence all through a call: only speech withdraws it
             self._withdraw_blocking_calls()
         self._mind.hear(utterance)
         self._consider()
 
     def _on_text(self, text: str) -> None:
         self._content_open = False
-        if text.strip():  # a blank only asks for the turn that is due anyway (§5.16)
+        if text.strip():  # a blank only asks for the turn that is due anyway
             if self._setup.interrupts and self._is_speaking:
                 self._interrupt()
             self._withdraw_blocking_calls()
@@ -318,6 +325,8 @@ class Endpoint:
                     name = asked if isinstance(asked, str) else "transfer_funds_v2"
                 call_id = self._wire.open_call(name)
                 self._mind.called(call_id, call)
+                if "cancel_call_after_s" in self._faults:
+                    self._later(float(self._faults["cancel_call_after_s"]), self._withdraw, [call_id])
                 entries.append(frames.function_call(call_id, name, call.arguments))
             copies = [frames.tool_call(entries)]
             if "duplicate_call" in self._faults:
@@ -330,13 +339,18 @@ class Endpoint:
     def _withdraw_blocking_calls(self) -> None:
         """New input cancels an open BLOCKING call, where the model does that."""
         call_ids = self._wire.blocked_by
-        if not call_ids or self._profile.input_during_blocking_call != "cancels":
-            return
-        self._connection.send(frames.cancellation(call_ids))
+        if call_ids and self._profile.input_during_blocking_call == "cancels":
+            self._withdraw(call_ids)
+            self._interrupt()
+
+    def _withdraw(self, call_ids: list[str]) -> None:
+        """Cancel those of the calls that are still open: the model waits for them no longer."""
+        call_ids = [call_id for call_id in call_ids if call_id in self._wire.open_calls]
+        if call_ids:
+            self._connection.send(frames.cancellation(call_ids))
         for call_id in call_ids:
             self._wire.settle(call_id)
             self._mind.cancelled(call_id)
-        self._interrupt()
 
     # The model
 
@@ -368,7 +382,8 @@ class Endpoint:
         self._think("call" if steps and isinstance(steps[0], CallTool) else "speech")
 
     def _think(self, kind: str, steps: list[Speak | CallTool] | None = None) -> None:
-        self._pending = self._loop.call_later(self._profile.latency(kind, self._random), self._begin, steps)
+        tokens = self._mind.context_tokens if self._profile.prefill else 0
+        self._pending = self._loop.call_later(self._profile.latency(kind, self._random, tokens), self._begin, steps)
         self._report_resumption()
 
     def _forget_pending(self) -> None:
@@ -382,7 +397,7 @@ class Endpoint:
         steps = self._mind.next_steps() if steps is None else steps
         filler = next(iter(steps), None)
         if self._profile.interaction_status and isinstance(filler, Speak) and filler.commentary:
-            # Extended thinking closes the turn of its filler before it calls (order seen: google.md §2.1).
+            # Extended thinking closes the turn of its filler before it calls (order seen in field reports, 2026-09).
             steps, self._after_filler = steps[:1], steps[1:]
         if steps:
             self._begin_turn(steps)
@@ -441,7 +456,7 @@ class Endpoint:
         spoken = {"AUDIO": round(seconds * TOKENS_PER_SECOND)}
         status: dict[str, Any] = {}
         if self._profile.interaction_status:
-            # Without a status on every turnComplete the SDK would take the first one for the end (google.md §1.5).
+            # Without a status on every turnComplete the SDK would take the first one for the end (google-genai 3.6.1).
             more = self._after_filler or self._wire.open_calls or self._mind.has_something_to_say
             self._is_in_progress = bool(more)
             status = {"interactionStatus": "IN_PROGRESS" if more else "IDLE"}

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 from weakref import WeakKeyDictionary
 
-from voicekit.simulator.mind import CallTool, Mind
+from voicekit.rules import Mind
 from voicekit.simulator.wire.gemini_schema import Refused
+from voicekit.steps import CallTool
 
 HANDLE = "simulated-handle-"
 
@@ -59,7 +60,7 @@ class Store:
         """A copy of what `handle` stands for; its thread counts as connected from now on.
 
         Raises `Refused` for a handle that is unknown (texts: field reports, 2026-09) or whose connection is still open
-        (public case 46).
+        (aicc2025/sip-to-ai#14).
         """
         saved = self._saved.get(handle)
         if saved is None and handle.startswith(HANDLE):

@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from voicekit.audio import RATE
-from voicekit.simulator.mind import CallTool, Speak
 from voicekit.simulator.voice import Voice
 from voicekit.simulator.wire import gemini_frames as frames
+from voicekit.steps import CallTool, Speak
 
 
 class Turn:

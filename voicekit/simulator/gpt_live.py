@@ -57,7 +57,8 @@ class Endpoint:
     """One connection: a session's primary one, or a supervisor's sideband.
 
     Faults (`Settings.faults`):
-        delegations           {"count": n, "seconds": s}: the first delegation comes n times within s seconds (case 28)
+        delegations           {"count": n, "seconds": s}: the first delegation comes n times within s seconds
+                              (openclaw/openclaw#116211)
         unspoken              the first commentary is acknowledged and never spoken
         close                 {"after_s": s, "code": 1011, "reason": ""}: closes the socket after s seconds
         stall_after_s         after so many seconds nothing is sent or answered any more

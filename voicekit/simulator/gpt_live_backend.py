@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from voicekit.rules import CallTool, Mind, Speak, Step
+from voicekit.rules import Mind
 from voicekit.simulator.openai_talk import ARGUMENT_PIECE, PIECE_SECONDS
 from voicekit.simulator.wire.gpt_live import Wire
 from voicekit.simulator.wire.openai_response import text_tokens
+from voicekit.steps import CallTool, Speak, Step
 from voicekit.understanding import Utterance, work_in
 
 REASONING_SHARE = 0.5  # of the latency before the first output; the first finished item is often the reasoning [O]
@@ -145,7 +146,8 @@ class Backend:
             tools = [tool for tool in tools if tool["name"] == choice["name"]]
         self._mind.configure("", tools)
         for utterance in run.heard:
-            if work := work_in(utterance):
+            work = work_in(utterance)
+            if work is not None and not self._mind.takes_back(work):  # of that the application says how it ended
                 self._mind.hear(work)
         if not run.heard:
             self._mind.owe_results()

@@ -15,7 +15,7 @@ from typing import Literal
 import soxr
 
 from voicekit.audio import RATE, from_pcm, to_pcm
-from voicekit.rules import read_preambles
+from voicekit.reading import read_preambles
 from voicekit.simulator.voice import Voice
 from voicekit.understanding import SMALL_TALK, Utterance, sentences
 
@@ -26,6 +26,8 @@ YIELD_MS = 600
 FOLLOW_UPS = frozenset(["correction", "book_it", "consent", "refusal", "question", "any_news", "did_it_work"])
 # Questions about work under way: the voice knows that there is no result yet.
 ABOUT_WORK = frozenset(("any_news", "did_it_work"))
+# What takes back work under way, whatever tools there are.
+TAKE_BACK = frozenset(("never_mind", "cancel_appointment"))
 
 
 @dataclass(frozen=True)
@@ -146,9 +148,9 @@ class Understanding:
                 said.append(self._known[intent] + waiting)
             elif intent in ABOUT_WORK and self.pending:
                 said.append(self._known["still_waiting"])
-            elif intent == "never_mind":
-                said.append(self._known[intent])
-                delegate = delegate or bool(self.pending)  # a change to running work goes to who does it
+            elif intent in TAKE_BACK and self.pending and not (utterance.slots and intent in self._tools):
+                said.append(self._known["passed_on"])  # who does the work knows whether it could be stopped
+                delegate = True
             elif intent in SMALL_TALK:
                 said.append(self._known.get(intent, ""))
             elif intent in self._tools or (intent in FOLLOW_UPS and self._has_delegated):

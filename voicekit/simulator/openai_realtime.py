@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from voicekit.audio import RATE
+from voicekit.rules import Mind
 from voicekit.simulator.ears import Ears, Ended, Started, Utterance
-from voicekit.simulator.mind import CallTool, Mind
 from voicekit.simulator.openai_talk import Step, Talk
 from voicekit.simulator.server import Connection
 from voicekit.simulator.settings import Settings
@@ -24,6 +24,7 @@ from voicekit.simulator.wire import g711
 from voicekit.simulator.wire import openai_realtime as wire
 from voicekit.simulator.wire.checks import Refused
 from voicekit.simulator.wire.openai_response import Response
+from voicekit.steps import CallTool
 
 SESSION_SECONDS = 3600.0  # the vendor's limit: 60 minutes
 # From commit to transcript, before or after the answer's first audio. The service does not say; 1.2 s was seen once
@@ -42,15 +43,17 @@ class Endpoint:
     Faults (`Settings.faults`), each imitating something reported of the real service; those about calls hit the first
     call of the session:
         late_response         when the first result arrives the server starts a response by itself, which says nothing
-                              and lasts so many seconds: the client's response.create is refused (public case 1)
-        short_by_ms           the server holds so much less audio of each item than it sent (17)
-        truncate_arguments    the arguments break off and the response ends as incomplete (34)
+                              and lasts so many seconds: the client's response.create is refused
+                              (pipecat-ai/pipecat#3960)
+        short_by_ms           the server holds so much less audio of each item than it sent (pipecat-ai/pipecat#2106)
+        truncate_arguments    the arguments break off and the response ends as incomplete
+                              (open-webui/computer#252)
         duplicate_call        the call is delivered twice, under one id
         second_id             the call is made twice, under two ids
         second_message        the response goes on talking after the call (True: "I have no news about that yet.")
         promise_without_call  a response that announces a call ends with the announcement; the call is made when a
-                              response is asked for, or, with "always", never (11)
-        unknown_tool          the call names this tool instead of its own (32)
+                              response is asked for, or, with "always", never (tinyhumansai/openhuman#5552)
+        unknown_tool          the call names this tool instead of its own (openai/openai-agents-python#2204)
         extra_argument        {name: value, ...} nobody declared, added to the arguments
         close                 {"after_s": s, "code": 1011, "reason": ""}: closes the socket after s seconds
         stall_after_s         after so many seconds nothing is sent or answered any more
@@ -298,11 +301,15 @@ class Endpoint:
         elif not response.is_shared:
             mind = copy.deepcopy(self._mind)  # it knows the conversation and leaves no trace in it
         self._configure(mind, options)
-        if mind is self._mind and self._calls_to_make and not mind.has_something_to_say:
-            steps, self._calls_to_make = self._calls_to_make, []
+        left = self._calls_to_make if mind is self._mind else []
+        has_calls = any(isinstance(step, CallTool) for step in left)
+        if has_calls and not mind.has_something_to_say:
+            steps, self._calls_to_make = left, []
         else:
             mind.owe_results()
             steps = mind.next_steps()
+            if left and not has_calls:  # only words did not fit beside a call: they come after the news
+                steps, self._calls_to_make = [*steps, *left], []
         self._start(response, self._talk.respond(response, self._fitting(response, steps)))
 
     def _configure(self, mind: Mind, options: Mapping[str, Any]) -> None:
@@ -313,6 +320,7 @@ class Endpoint:
         if isinstance(choice, dict):  # a forced tool; the mind calls it if that makes sense to it
             tools = [tool for tool in tools if tool["name"] == choice.get("name")]
         mind.configure(effective["instructions"], tools)
+        self._talk.context_tokens = mind.context_tokens if self._profile.prefill else 0
 
     def _fitting(self, response: Response, steps: Sequence[Step]) -> list[Step]:
         """What goes into one response: one call at most, unless the model makes parallel calls."""

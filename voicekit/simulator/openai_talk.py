@@ -7,13 +7,13 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 from voicekit.audio import RATE, Resampler
-from voicekit.simulator.mind import CallTool, Speak
 from voicekit.simulator.profile import Profile
 from voicekit.simulator.settings import Settings
 from voicekit.simulator.voice import Voice
 from voicekit.simulator.wire import g711
 from voicekit.simulator.wire.openai_realtime import Wire
 from voicekit.simulator.wire.openai_response import Item, Response, Status
+from voicekit.steps import CallTool, Speak
 
 Step = Speak | CallTool
 
@@ -36,11 +36,13 @@ class Talk:
         self._latencies = settings.random("openai latency")
         self._faults = dict(settings.faults)  # those of calls are used up by the first call
         self.last_speech: Item | None = None  # of the default conversation
+        self.context_tokens = 0  # what the model reads before each response
 
     def respond(self, response: Response, steps: Sequence[Step]) -> Iterator[float]:
         """Say and call what is in `steps`, after the model's latency, and finish the response."""
         first = steps[0] if steps else None
-        latency = self._profile.latency("call" if isinstance(first, CallTool) else "speech", self._latencies)
+        kind = "call" if isinstance(first, CallTool) else "speech"
+        latency = self._profile.latency(kind, self._latencies, self.context_tokens)
         if isinstance(first, CallTool):  # the latency is that of the complete call
             latency -= PIECE_SECONDS * len(_cut(json.dumps(first.arguments)))
         yield max(0.0, latency)

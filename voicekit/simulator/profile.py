@@ -38,6 +38,10 @@ class Profile:
     injected_speech_latency: float = 1.39  # GPT-Live: in the timeline -> its first audio
     backend_latency: float = 0.7  # GPT-Live: the Responses backend begins -> its first call or text
     latency_spread: float = 0.08
+    prefill: float = 0.0  # seconds for every 1,000 tokens of instructions and tool declarations, before each response
+    obeys_text: bool = False  # does what any text it reads tells it to
+    confusion: float = 0.0  # probability that it takes one given tool that looks like the right one
+    seed: int = 0  # of its confusion
 
     @classmethod
     def load(cls, model: str, choose: Mapping[str, str] | None = None) -> Profile:
@@ -55,7 +59,8 @@ class Profile:
                 values[name] = claim.value
         return cls(**values)  # type: ignore[arg-type]
 
-    def latency(self, kind: str, random_: random.Random) -> float:
-        """Draw "call" or "speech" latency in seconds, rounded to the millisecond."""
+    def latency(self, kind: str, random_: random.Random, context_tokens: int = 0) -> float:
+        """Draw "call" or "speech" latency in seconds, rounded to the millisecond, with the reading of the context."""
         median = self.call_latency if kind == "call" else self.speech_latency
-        return round(median * max(0.5, random_.gauss(1.0, self.latency_spread)), 3)
+        drawn = median * max(0.5, random_.gauss(1.0, self.latency_spread))
+        return round(drawn + self.prefill * context_tokens / 1000, 3)

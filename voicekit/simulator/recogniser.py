@@ -63,6 +63,14 @@ class Recogniser:
         ]
         if not plausible:
             return None
+        question = sound.tobytes(), rate, speech_seconds, *(id(known) for _, known in plausible)
+        if question not in answers:
+            if len(answers) >= MOST_ANSWERS:
+                answers.clear()
+            answers[question] = self._compare(sound, rate, plausible)
+        return answers[question]
+
+    def _compare(self, sound: Samples, rate: int, plausible: list[tuple[float, _Known]]) -> Clip | None:
         heard = _band(sound, rate)
         size = _transform_size(len(heard) + BAND_RATE * max(known.seconds for _, known in plausible))
         spectrum = _spectrum(heard, size)
@@ -97,6 +105,9 @@ class _Known:
 
 
 _all_known: dict[int, _Known] = {}
+# What sounds turned out to be: the runs of a lesson share their sentences. Keeps the sounds, some 100 kB each.
+answers: dict[tuple[Any, ...], Clip | None] = {}
+MOST_ANSWERS = 200
 
 
 def _known(clip: Clip) -> _Known:

@@ -1,4 +1,4 @@
-"""The frames a Gemini Live server sends; the SDK ignores a top level that is not in camelCase (google.md §1.4)."""
+"""The frames a Gemini Live server sends; the SDK ignores a top level that is not in camelCase (3.6.1)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def tool_call(calls: Sequence[dict[str, Any]]) -> Frame:
 
 
 def calls_in_turn(calls: Sequence[dict[str, Any]]) -> Frame:
-    """The same calls as parts of the model's turn: the second copy of public case 21."""
+    """The same calls as parts of the model's turn: the second copy of mastra-ai/mastra#22969."""
     return content(modelTurn={"role": "model", "parts": [{"functionCall": call} for call in calls]})
 
 

@@ -1,8 +1,9 @@
 """The Gemini Live protocol (BidiGenerateContent) as a state machine without sockets, time or opinions.
 
 `Wire.receive` turns a client frame into effects or raises `Refused`, the close the vendor answers with (the server's
-frames are in gemini_frames.py). What a model accepts comes from its `Profile`. Facts and their evidence: reference
-google.md, §1 and §2; where a text was never published, the comment says so.
+frames are in gemini_frames.py). What a model accepts comes from its `Profile`. The frames are
+those of google-genai 3.6.1, the rules those of the vendor's Live API pages (September 2026) and of field reports; where
+a text was never published, the comment says so.
 """
 
 from __future__ import annotations
@@ -200,7 +201,7 @@ class Wire:
         )
 
     def _gate_generation(self, config: Mapping[str, Any]) -> None:
-        """What the model accepts in generationConfig (google.md §2 and §5.9)."""
+        """What the model accepts in generationConfig (see data/models.csv)."""
         if config.get("responseModalities", ["AUDIO"]) != ["AUDIO"]:
             raise Refused(1007, "Cannot extract voices from a non-audio request.")
         thinking = config.get("thinkingConfig")
@@ -233,7 +234,7 @@ class Wire:
         for entry in entries:
             for kind in entry:
                 if kind not in ("functionDeclarations", "googleSearch", "googleSearchRetrieval"):
-                    raise Refused(1007, f"Tool {kind} is not supported for this model.")  # google.md §2, last row
+                    raise Refused(1007, f"Tool {kind} is not supported for this model.")  # ai.google.dev
             for declaration in entry.get("functionDeclarations", []):
                 tool = self._read_declaration(declaration)
                 if tool.name in tools:
@@ -307,8 +308,8 @@ class Wire:
         if scheduling != "SCHEDULING_UNSPECIFIED" and not self.profile.scheduling:
             raise Refused(1007, "Function response scheduling is not supported for this model.")
         if call_id in self._settled:
-            # A second answer does not end a session (public case 21); nothing is known of answers to cancelled
-            # calls, but one may be under way when the cancellation is sent (google.md §5.10).
+            # A second answer does not end a session (mastra-ai/mastra#22969); nothing is known of answers to cancelled
+            # calls, but one may be under way when the cancellation is sent.
             return []
         if call_id not in self.open_calls:
             # An id that was never issued is a mistake of the client. 1008 with this text is what has been reported
@@ -319,7 +320,7 @@ class Wire:
         if final:
             self.settle(call_id)
         # Without a value: WHEN_IDLE, as the SDK's docstring says. The Cloud page speaks of "legacy handling" without
-        # describing it (google.md §6, row 7). On a BLOCKING call scheduling is ignored (public case 41).
+        # describing it. On a BLOCKING call scheduling is ignored (livekit/agents#6600).
         spelled: dict[str, When] = {"INTERRUPT": "interrupt", "SILENT": "silent"}
         when = None if blocking else spelled.get(scheduling, "when_idle")
         return [Result(call_id, response.get("response", {}), when, final)]

@@ -94,7 +94,7 @@ _MESSAGES = {
 
 ENUMS = {
     "Behavior": {"UNSPECIFIED", "BLOCKING", "NON_BLOCKING"},
-    # "INTERRUPTED" is how some of the vendor's pages spell the third value (google.md §6, row 5). It is refused here:
+    # "INTERRUPTED" is how some of the vendor's pages spell the third value (ai.google.dev). It is refused here:
     # the SDK's enum and the Cloud page agree on INTERRUPT, a protobuf enum takes no other spelling, and code that
     # sends INTERRUPT is right whichever page is.
     "Scheduling": {"SCHEDULING_UNSPECIFIED", "SILENT", "WHEN_IDLE", "INTERRUPT"},

@@ -87,7 +87,7 @@ class Conversation:
         item = self.items.get(item_id)
         if item is None:
             raise Refused("item_truncate_invalid_item_id", f"Item with item_id not found: {item_id}", "item_id")
-        if not item.sounded:  # the caller's items, written messages, and speech of which no audio is out (case 15)
+        if not item.sounded:  # the caller's items, written messages, and speech of which no audio is out
             raise Refused("invalid_value", "Only model output audio messages can be truncated", "item_id")
         if content_index != 0:  # [inferred] wording
             message = f"Content index {content_index} does not exist in item '{item_id}'."

@@ -101,7 +101,7 @@ class Wire:
 
     reasoning_model    whether the model knows `reasoning` and `parallel_tool_calls`
     expires_at         seconds, for session.expires_at
-    short_by_ms        the server holds this much less audio of each item than it sent (public case 17)
+    short_by_ms        the server holds this much less audio of each item than it sent (pipecat-ai/pipecat#2106)
     """
 
     def __init__(

@@ -241,7 +241,7 @@ def test_the_remaining_faults() -> None:
     assert log.error is not None and log.error.code == 1011 and "Internal error" in str(log.error)
     log = faulty([], goaway_after_s=2.0)
     assert log.times(lambda m: m.go_away) == [2.0] and log.error is not None
-    with pytest.raises(ValueError, match="Failed to parse"):  # what the SDK does with it (google.md §1.5)
+    with pytest.raises(ValueError, match="Failed to parse"):  # what the SDK does with it
         faulty([], garbage_after_s=1.0)
 
 
@@ -312,13 +312,13 @@ NOT_PRODUCED = {
     ("LiveServerMessage", "voice_activity_detection_signal"): "for allow-listed projects only (types.py)",
     ("LiveServerMessage", "voice_activity"): "no source says when the service sends it",
     ("LiveServerContent", "grounding_metadata"): "there is no search behind the simulator",
-    ("LiveServerContent", "url_context_metadata"): "URL context is not supported by these models (google.md §2)",
+    ("LiveServerContent", "url_context_metadata"): "URL context is not supported by these models",
     ("LiveServerContent", "turn_complete_reason"): "reports refusals and malformed calls, which the mind never makes",
     ("LiveServerContent", "waiting_for_input"): "no source says when the service sends it",
     ("LiveServerContent", "interim_input_transcription"): "utterances are recognised as a whole, at their end",
     ("LiveServerSetupComplete", "voice_consent_signature"): "replicated voices are not simulated",
-    ("FunctionCall", "partial_args"): "Cloud only (google.md §1.4)",
-    ("FunctionCall", "will_continue"): "Cloud only (google.md §1.4)",
+    ("FunctionCall", "partial_args"): "Cloud only",
+    ("FunctionCall", "will_continue"): "Cloud only",
     ("Transcription", "finished"): "the SDK's docstring calls it optional; no source says that it comes",
     ("Transcription", "language_code"): "as finished",
     ("Transcription", "speaker_label"): "diarization is not simulated",

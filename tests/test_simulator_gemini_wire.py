@@ -224,7 +224,7 @@ def test_a_function_is_declared_once_and_only_search_is_built_in() -> None:
     assert ready(tools=[{"googleSearch": {}}]).tools == {}
 
 
-# The wire: what each model accepts (google.md §2 and §5.9)
+# The wire: what each model accepts
 
 
 def test_an_unknown_model_is_named_the_known_ones() -> None:

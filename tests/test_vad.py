@@ -73,6 +73,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, samples: Samples) -> float:
         return original(network, sound)
 
     monkeypatch.setattr(vad.Network, "probability", counted)
+    vad.Recall.known.clear()
     frames = len(probabilities(vad.SpeechDetector(), samples))
     return calls / frames
 
@@ -102,6 +103,19 @@ def test_sleeping_changes_nothing_that_matters() -> None:
         found = probabilities(vad.SpeechDetector(), samples)[: len(awake)]
         assert np.argmax(found > 0.5) == pytest.approx(np.argmax(awake > 0.5), abs=1)
         assert np.sum(found > 0.5) == pytest.approx(np.sum(awake > 0.5), abs=2)
+
+
+def test_a_sentence_is_computed_once_and_known_to_the_last_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a new sentence follows a known one without a pause: the network hears the known one then."""
+    pause, first, second = np.zeros(50 * FRAME, np.int16), at_16_khz("stock"), at_16_khz("opening_hours")
+    both = np.concatenate([pause, first, second])
+    vad.Recall.known.clear()
+    fresh = probabilities(vad.SpeechDetector(), both)
+    vad.Recall.known.clear()
+    probabilities(vad.SpeechDetector(), np.concatenate([pause, first]))
+    assert np.array_equal(probabilities(vad.SpeechDetector(), both), fresh)
+    monkeypatch.setattr(vad.Network, "probability", None)  # nothing is left to compute
+    assert np.array_equal(probabilities(vad.SpeechDetector(), both), fresh)
 
 
 def in_noise(name: str, db: float) -> tuple[Samples, float, float]:

@@ -123,7 +123,7 @@ def dbfs(samples: npt.NDArray[Any]) -> float:
 def frame_levels(samples: Samples) -> npt.NDArray[np.float64]:
     """Level of each whole 10 ms frame in dBFS, shape (n // 240,)."""
     frames = samples[: len(samples) // FRAME * FRAME].reshape(-1, FRAME).astype(np.float64)
-    levels = 10.0 * np.log10(np.square(frames).mean(axis=1) / 32768.0**2 + 1e-12)
+    levels = 10.0 * np.log10(np.einsum("ij,ij->i", frames, frames) / FRAME / 32768.0**2 + 1e-12)
     return np.asarray(levels, dtype=np.float64)
 
 

@@ -7,6 +7,7 @@ so that a black-and-white print still works.
 from __future__ import annotations
 
 import io
+from functools import lru_cache
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -60,8 +61,7 @@ class Canvas:
 
     def width(self, text: str, size: float = SIZE) -> float:
         """Seconds that `text` takes, with a little air on both sides."""
-        points = text_to_path.get_text_width_height_descent(text, FontProperties(size=size), ismath=False)[0]
-        return float(points * HINTING + 2 * PAD) * self.second_per_point
+        return (_points(text, size) * HINTING + 2 * PAD) * self.second_per_point
 
     def fit(self, text: str, seconds: float, size: float = SIZE) -> str:
         """`text`, cut with an ellipsis where it is longer than `seconds`; empty when less than a word would be left."""
@@ -133,6 +133,11 @@ class Canvas:
         if simulated and "simulated" not in title:
             ax.set_title("simulated", loc="right", fontsize=9, style="italic", color=GREY)
         self._legend_below()
+
+
+@lru_cache(maxsize=10_000)  # a text is tried at many lengths, and the pictures of a lesson share their sentences
+def _points(text: str, size: float) -> float:
+    return float(text_to_path.get_text_width_height_descent(text, FontProperties(size=size), ismath=False)[0])
 
 
 def clean(ax: Axes) -> None:

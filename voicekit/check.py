@@ -12,6 +12,9 @@ from functools import cache
 from typing import Any
 
 from voicekit.caller import Line
+from voicekit.check_08 import consent_lists as consent_lists
+from voicekit.check_09 import review as review
+from voicekit.check_10 import idempotent as idempotent
 from voicekit.dispatcher import Moment
 from voicekit.experiment import Scenario, Target, run
 from voicekit.instructions import BASE
@@ -22,21 +25,9 @@ from voicekit.results import ok, problem
 from voicekit.runs import Run
 from voicekit.tools import Result, Tool
 from voicekit.tools import tool as make_tool
+from voicekit.verdict import Verdict as Verdict
 from voicekit.wording import SENTENCES, sentence_count, words_about
 from voicekit.world import World
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What a check found. True when nothing is missing; prints as one line per finding."""
-
-    findings: tuple[str, ...]
-
-    def __bool__(self) -> bool:
-        return not self.findings
-
-    def __repr__(self) -> str:
-        return "\n".join(f"Still missing: {f}" for f in self.findings) or "Done: nothing is missing."
 
 
 def silence(run: Run, below: float, above: float = 0.0) -> Verdict:

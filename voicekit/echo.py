@@ -16,8 +16,8 @@ import numpy as np
 
 from voicekit.audio import RATE, Samples, from_pcm, to_pcm
 
-DELAY_MS = 120  # from loudspeaker to microphone (public case 60)
-LOOK_BACK_MS = 400  # the playout a frame is compared with (public case 60)
+DELAY_MS = 120  # from loudspeaker to microphone (as streamcoreai/streamcore-server#48)
+LOOK_BACK_MS = 400  # the playout a frame is compared with (the same report)
 COPY = 0.5  # share of a frame's energy that a copy of the playout explains, from which on it is taken out
 
 Played = Callable[[int, int], Samples]

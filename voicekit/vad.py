@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from functools import cache
+from hashlib import blake2b
 from math import exp, log10
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -66,7 +67,7 @@ class SpeechDetector:
     frame = FRAME
 
     def __init__(self) -> None:
-        self._network = Network()
+        self._network = Recall()
         self._powers: deque[float] = deque(maxlen=2 * RATE // FRAME)
         self._asleep_through: deque[Floats] = deque(maxlen=WARM_UP_FRAMES)
         self._awake = 0  # frames until it falls asleep
@@ -139,6 +140,43 @@ class Network:
         state[128:] = (give + 1) * np.tanh(cell) / 2
         logit = float(np.maximum(state[128:], 0) @ w["out"]) + float(w["out_bias"][0])
         return 1 / (1 + exp(-logit))
+
+
+class Recall:
+    """A network that remembers what it found, in this process: the runs of a lesson share their sentences.
+
+    What it finds depends on nothing but the frames since `forget`. A frame that is new after known ones has the network
+    hear those first, so the answer is the same to the last bit.
+    """
+
+    known: ClassVar[dict[bytes, float]] = {}
+    """Probability by a hash of all frames since `forget`; at most `most` of them, some 10 MB."""
+    most = 100_000
+
+    def __init__(self) -> None:
+        self._network = Network()
+        self.forget()
+
+    def forget(self) -> None:
+        """Start a new stream."""
+        self._network.forget()
+        self._heard = b""  # hash of all frames so far
+        self._owed: list[Floats] = []  # frames that the network has not been asked about
+
+    def probability(self, sound: Floats) -> float:
+        """Probability of speech in `sound`, float32 of shape (512,), full scale 1.0."""
+        self._heard = blake2b(self._heard + sound.tobytes(), digest_size=16).digest()
+        self._owed.append(sound)
+        probability = self.known.get(self._heard)
+        if probability is None:
+            for each in self._owed:
+                probability = self._network.probability(each)
+            assert probability is not None
+            self._owed.clear()
+            if len(self.known) >= self.most:
+                self.known.clear()
+            self.known[self._heard] = probability
+        return probability
 
 
 @cache

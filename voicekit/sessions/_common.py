@@ -12,6 +12,7 @@ from typing import Any, Self
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from voicekit.models import facts
+from voicekit.schemas import flaw
 from voicekit.sessions._wiretap import hide
 from voicekit.sessions.base import Capabilities, Event, NotSupported, Problem, SessionConfig, SessionError
 
@@ -89,6 +90,8 @@ def check_tools(config: SessionConfig, can: Capabilities) -> dict[str, str]:
         parameters = tool.get("parameters")
         if parameters and (not isinstance(parameters, dict) or parameters.get("type") != "object"):
             raise SessionError(f'tool {name!r}: `parameters` is a JSON Schema with "type": "object"')
+        if parameters and (problem := flaw(parameters)):
+            raise SessionError(f"tool {name!r}: {problem}")
         behavior = tool.get("behavior") or can.default_behavior
         if behavior not in ("blocking", "non_blocking"):
             raise SessionError(f'tool {name!r}: behavior is "blocking" or "non_blocking", not {behavior!r}')

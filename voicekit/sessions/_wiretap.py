@@ -126,4 +126,5 @@ def elide(value: Any) -> None:
             base64 = value[field].rstrip("=")
             value[field] = f"<{len(base64) * 3 // 4} bytes of audio>"
         for each in value.values():
-            elide(each)
+            if isinstance(each, (dict, list)):  # most are not, and this is done for every frame of a call
+                elide(each)

@@ -1,0 +1,133 @@
+"""The check of notebook 10: does a booking survive a retry, a second process and a death at any statement?"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from voicekit.results import problem
+from voicekit.verdict import Verdict
+
+THURSDAY, FRIDAY = ("thursday", "14:00"), ("friday", "10:00")
+Book = Callable[[Any, str, str, str], Any]
+MOST_STATEMENTS = 20
+
+
+class Died(BaseException):
+    """The process is gone: no `except Exception` of the function under test may survive it."""
+
+
+class Diary:
+    """A diary as the exercise has it: the table `bookings` (day, time, key), in memory.
+
+    `before(number)` is called before the `number`-th statement (from 1), and may raise Died or do something else first.
+    """
+
+    def __init__(self) -> None:
+        self._sql = sqlite3.connect(":memory:", isolation_level=None)
+        self._sql.execute("CREATE TABLE bookings (day TEXT, time TEXT, key TEXT)")
+        self.statements = 0
+        self.before: Callable[[int], None] = lambda number: None
+
+    def execute(self, statement: str, values: tuple[Any, ...] = ()) -> sqlite3.Cursor:
+        """Carry out one statement of SQL; it is done when this returns."""
+        self.statements += 1
+        self.before(self.statements)
+        return self._sql.execute(statement, values)
+
+    @property
+    def bookings(self) -> list[tuple[str, str]]:
+        """The appointments in it, as (day, time), oldest first."""
+        return self._sql.execute("SELECT day, time FROM bookings ORDER BY rowid").fetchall()
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a BEGIN is waiting for its COMMIT."""
+        return self._sql.in_transaction
+
+    def restart(self) -> None:
+        """What a new process finds: an open transaction of the dead one is rolled back."""
+        self.statements, self.before = 0, lambda number: None
+        if self.in_transaction:
+            self._sql.rollback()
+
+
+def idempotent(book: Book) -> Verdict:
+    """Notebook 10: is `book(diary, day, time, key)` one booking per key, whatever happens?
+
+    It is given a `Diary` and returns a result as every tool does. Five things happen to it: an order, the same order
+    again, two real orders, a death before each of its statements and a retry, and a second process with the same order
+    in between. What it does wrong is said in words.
+    """
+    try:
+        return Verdict(tuple(_findings(book)))
+    except Exception as error:
+        return Verdict((f"an answer: the function raised {type(error).__name__}: {error}",))
+
+
+def _findings(book: Book) -> Iterator[str]:
+    diary = Diary()
+    answers = [book(diary, *THURSDAY, "key 1")]
+    length = diary.statements
+    if reason := problem(answers[0]):
+        yield f"a result ({reason}), such as vk.ok(…): the model is to read one."
+        return
+    if diary.bookings != [THURSDAY]:
+        yield f"the booking: an order leaves {_counted(diary)} in the diary."
+        return
+    answers.append(book(diary, *THURSDAY, "key 1"))
+    if len(diary.bookings) != 1:
+        yield f"one booking: the same order, made twice, leaves {_counted(diary)}. Both have the same key."
+    if answers[0] != answers[1]:
+        yield "the same answer to the same order: a retry has to learn that it is booked, not that something is wrong."
+    book(diary, *THURSDAY, "key 2")
+    book(diary, *FRIDAY, "key 3")
+    if sorted(diary.bookings)[-2:] != [THURSDAY, THURSDAY]:
+        yield "two bookings of two callers: the keys differ, so Thursday at two was wanted twice."
+    yield from _deaths(book, min(length, MOST_STATEMENTS))
+    yield from _second_process(book, min(length, MOST_STATEMENTS))
+
+
+def _deaths(book: Book, length: int) -> Iterator[str]:
+    for point in range(2, length + 2):
+        diary = Diary()
+
+        def die(number: int, point: int = point) -> None:
+            if number == point:
+                raise Died
+
+        diary.before = die
+        with contextlib.suppress(Died):
+            book(diary, *THURSDAY, "key 1")
+        diary.restart()
+        book(diary, *THURSDAY, "key 1")
+        if len(diary.bookings) != 1:
+            after = f"after its statement {point - 1}"
+            yield f"one booking: killed {after} and ordered once more, it leaves {_counted(diary)}."
+            return
+
+
+def _second_process(book: Book, length: int) -> Iterator[str]:
+    for point in range(1, length + 1):
+        diary = Diary()
+
+        def meanwhile(number: int, diary: Diary = diary, point: int = point) -> None:
+            if number == point and not diary.in_transaction:  # within one the other process has to wait
+                diary.before = lambda number: None
+                book(diary, *THURSDAY, "key 1")
+
+        diary.before = meanwhile
+        book(diary, *THURSDAY, "key 1")
+        if len(diary.bookings) != 1:
+            yield (
+                f"one booking: a second process with the same order, just before statement {point} of the first, "
+                f"leaves {_counted(diary)}. Looking and writing have to be one statement."
+            )
+            return
+
+
+def _counted(diary: Diary) -> str:
+    number = len(diary.bookings)
+    return f"{number} booking" if number == 1 else f"{number} bookings"

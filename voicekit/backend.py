@@ -320,6 +320,9 @@ class ToolBackend:
             return STATE_AFTER[result["status"]], result
         if error is not None:
             self._notify("raised", call_id=running.call_id, text=f"{type(error).__name__}: {error}")
+        elif running.fault is None:
+            returned = f"{tool.name} returned {running.work.result()!r:.60}"
+            self._notify("raised", call_id=running.call_id, text=f"{returned}, which is no result: return vk.ok(...)")
         result = failed(sentence) if error else as_result(running.work.result(), sentence)
         if tool.effect == "read":
             return "failed", result

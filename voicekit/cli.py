@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from voicekit import __version__
 from voicekit.ledger import LedgerError
 
 CORE = (
@@ -24,6 +25,9 @@ CORE = (
     ("order_status_chatty", "gemini-3.8-live"),
 )
 CORE_METRICS = ("response_latency", "dead_air_longest", "time_to_result", "talk_over", "unanswered_calls")
+LEGEND = """Look at dead_air_longest, the longest silence before the result was heard: in the first three rows the model
+waits for its tool, in the last two it goes on talking. time_to_result: from the end of the question to the result.
+response_latency: from the end of a sentence to the agent's next word, the median. talk_over: both at once."""
 # What has an option of its own, and what cannot be written on a command line.
 OPTIONS = ("scenario", "model", "target", "clock", "seed")
 FROM_PYTHON = ("policy", "tools", "guardrails", "revision_key", "backend", "supervisor", "earlier")
@@ -62,12 +66,14 @@ class _Parser(argparse.ArgumentParser):
     """argparse, with its errors as ValueErrors: one line instead of the usage and a line."""
 
     def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message}; `{self.prog} --help` shows what there is")
+        hint = " (a setting is given by --set NAME=VALUE)" if "unrecognized" in message else ""
+        raise ValueError(f"{message}{hint}; `{self.prog} --help` shows what there is")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="voicekit", description=(__doc__ or "").split("\n")[0], allow_abbrev=False)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    parser.add_argument("--version", action="version", version=f"voicekit {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
 
     def command(name: str, call: Any, about: str) -> argparse.ArgumentParser:
@@ -137,7 +143,8 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
             raise ValueError(f"--set {pair}: {outer} has a value already; set the one or the other")
     if isinstance(settings.get("without_asking"), (list, str)):
         names = settings["without_asking"]
-        settings["without_asking"] = frozenset(names.split(",") if isinstance(names, str) else names)
+        names = names.split(",") if isinstance(names, str) else names
+        settings["without_asking"] = frozenset(name for name in names if name != "")  # nothing after "=": none
     return settings
 
 
@@ -197,6 +204,7 @@ def _demo(options: argparse.Namespace) -> int:
         shown = table[["scenario", "model", *CORE_METRICS]]
         print("Seconds, measured on simulated models (six-second tool):\n")
         print(shown.to_string(index=False, float_format=lambda value: f"{value:.2f}"))
+        print(f"\n{LEGEND}")
         print(f"\nPictures (timeline.png) and what the caller heard (heard.flac): {out}")
         print("Next: `voicekit workshop` opens the lessons; `voicekit run order_status --model gpt-realtime` runs one.")
     problems = [f"{each.title}: {each.problem}" for each in runs if each.problem]

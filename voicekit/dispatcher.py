@@ -235,6 +235,8 @@ class Dispatcher:
         self._note(call, "running", text=call.name)
         result = await self.backend.run(call.id, timeout=self.policy.tool_timeout)
         row = self.backend.ledger.row(call.id) or {}
+        if result.get("reason") == "guardrail":
+            self._decide("guardrail", call.id, str(result["next_hint"]))
         kind = "timed_out" if result.get("reason") == "time_out" else row["state"]
         self._note(call, kind, text=result["summary"], status=result["status"], effect=row["effect"])
         return result

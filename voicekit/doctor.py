@@ -14,7 +14,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-PACKAGES = ("voicekit", "openai", "google-genai", "websockets", "looptime", "jupyterlab")
+PACKAGES = ("voicekit", "openai", "google-genai", "websockets", "looptime")
+OPTIONAL = {"jupyterlab": "to open the lessons", "mcp": "for lesson 09", "quicktok-v1": "for lesson 09"}
 KEYS = {"OPENAI_API_KEY": "OpenAI", "GEMINI_API_KEY": "Gemini", "GOOGLE_API_KEY": "Gemini"}
 ADDRESSES = ("OPENAI_BASE_URL", "GOOGLE_GEMINI_BASE_URL")
 SIMULATOR_PORT = 8765  # the default of `voicekit simulator`
@@ -28,6 +29,9 @@ def checks(out: Path) -> Iterator[Check]:
     yield "python", "" if sys.version_info >= (3, 11) else "install Python 3.11 or newer", version
     for name in PACKAGES:
         yield _package(name)
+    for name, use in OPTIONAL.items():
+        what, mend, finding = _package(name)
+        yield what, "", f"{finding}; {use}: {mend}" if mend else finding
     for name, vendor in KEYS.items():
         present = "set (not shown)" if os.environ.get(name) else f"not set; only live runs on {vendor} need it"
         yield name, "", present
@@ -41,7 +45,8 @@ def checks(out: Path) -> Iterator[Check]:
 
 
 def _package(name: str) -> Check:
-    mend = "pip install -e '.[notebooks]'"
+    checkout = (Path(__file__).resolve().parent.parent / "pyproject.toml").is_file()
+    mend = f"pip install {'-e .' if checkout else 'voicekit'}[notebooks]"
     try:
         version = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

@@ -44,7 +44,8 @@ def abort(why: str) -> Ruling:
     return Ruling("abort", why)
 
 
-# `(tool, arguments, result)`; `result` is None before the call runs. None allows.
+# `(tool, arguments, result)`; `result` is None before the call runs. None allows. A call may be asked about more than
+# once, so a rule is to decide and to do nothing.
 CallRule = Callable[["Tool", dict[str, Any], "Result | None"], "Ruling | None"]
 
 
@@ -58,6 +59,12 @@ class SpeechRule:
     judge: Callable[[str], Ruling | None]
     seconds: float = 0.0
 
+    def __post_init__(self) -> None:
+        if not callable(self.judge):
+            raise ValueError(f"SpeechRule: judge is a function of the text, not {self.judge!r}")
+        if isinstance(self.seconds, bool) or not isinstance(self.seconds, (int, float)) or not 0 <= self.seconds < 60:
+            raise ValueError(f"SpeechRule: seconds is a number from 0 to 60, not {self.seconds!r}")
+
 
 Guardrail = CallRule | SpeechRule
 
@@ -65,7 +72,7 @@ Guardrail = CallRule | SpeechRule
 def judge_speech(rule: SpeechRule, text: str) -> Ruling:
     """What a rule says of the words of a reply so far; a rule that raises does not allow."""
     try:
-        return rule.judge(text) or Ruling()
+        return _ruling(rule.judge, rule.judge(text))
     except Exception as error:
         return skip(f"{_name(rule.judge)} raised {type(error).__name__}: {error}")
 
@@ -74,12 +81,18 @@ def judge_call(rules: Sequence[CallRule], tool: Tool, arguments: Mapping[str, An
     """What the first rule that does not allow says; a rule that raises does not allow."""
     for rule in rules:
         try:
-            ruling = rule(tool, dict(arguments), result) or Ruling()
+            ruling = _ruling(rule, rule(tool, dict(arguments), result))
         except Exception as error:
             ruling = skip(f"{_name(rule)} raised {type(error).__name__}: {error}")
         if ruling.action != "allow":
             return ruling
     return Ruling()
+
+
+def _ruling(rule: Any, said: Any) -> Ruling:
+    if said is None or isinstance(said, Ruling):
+        return said or Ruling()
+    return skip(f"{_name(rule)} returned {said!r:.60}; return None, vk.skip(why), vk.replace(result) or vk.abort(why)")
 
 
 def _name(function: Any) -> str:

@@ -29,6 +29,7 @@ from voicekit.sessions.base import (
     TurnStarted,
 )
 from voicekit.tools import IdempotencyKey, Tool
+from voicekit.understanding import question
 from voicekit.world import World
 
 OPENAI, GEMINI, BLOCKING = "gpt-realtime", "gemini-3.8-live", "gemini-3.1-flash-live-preview"
@@ -186,10 +187,12 @@ def test_case_72_a_yes_to_another_question_is_no_yes_to_this_one() -> None:
         ("Shall I keep your appointment on Friday at ten?", "none"),
         ("Shall I cancel your appointment on Thursday at two?", "none"),
         ("Shall I cancel your appointment on Friday at ten, or keep it?", "none"),
-        ("Do you want me to cancel the appointment on Friday at ten?", "committed"),
+        ("Do you want me to cancel the appointment on Friday at ten?", "none"),
+        ("So I shall not cancel your appointment on Friday at ten?", "none"),
+        ("Very well. Shall I cancel your appointment on Friday at ten?", "committed"),
     ],
 )
-def test_the_question_may_be_in_the_models_own_words_but_has_to_name_what_is_done(question: str, effect: str) -> None:
+def test_the_question_has_to_be_the_one_about_this_call_word_for_word(question: str, effect: str) -> None:
     app = ask_and_say((1.0, "Hello?"), (8.5, "Yes, please."), instead=question)
     assert app.calls()["a"]["effect"] == effect
 
@@ -255,11 +258,11 @@ def test_case_74_a_yes_to_fifty_is_no_yes_to_five_hundred() -> None:
     async def main() -> App:
         async with App(OPENAI, [Tool.of(refund, effect="irreversible", seconds=1.0)], NOBODY) as app:
             app.session.answer = lambda ids: None
-            app.session.speak("Shall I do this: refund, 50?")
+            app.session.speak("Shall I do this: refund, euros 50?")
             app.at(1.5, lambda: app.session.caller_says("Yes.", 0.3))
             app.at(2.5, lambda: app.session.speak("", calls=(call("a", "refund", '{"euros": 500}'),)))
             app.at(4.0, lambda: app.session.speak("", calls=(call("b", "refund", '{"euros": 50}'),)))
-            await asyncio.sleep(8.0)
+            await asyncio.sleep(45.0)  # the other one is asked about first, and nobody says anything to that
             app.dispatcher.asking.let_go("the end")
             return app
 
@@ -374,3 +377,152 @@ def test_heard_pieces_of_one_utterance_are_judged_as_one() -> None:
             return app
 
     assert run_blocking(main).calls()["a"]["effect"] == "none"
+
+
+# One question, one yes, one call
+
+
+async def transfer(sender: str, receiver: str, key: IdempotencyKey) -> Result:
+    """Move money."""
+    return ok("Moved.")
+
+
+async def clear(customer: str, key: IdempotencyKey, year: int | None = None) -> Result:
+    """Delete orders."""
+    return ok("Deleted.")
+
+
+async def pay(euros: float, key: IdempotencyKey) -> Result:
+    """Pay."""
+    return ok("Paid.")
+
+
+async def send(text: str, key: IdempotencyKey) -> Result:
+    """Send a message."""
+    return ok("Sent.")
+
+
+OTHERS = [Tool.of(each, effect="irreversible", seconds=0.5) for each in (transfer, clear, pay, send)]
+
+
+def agreed(asked: str, name: str, arguments: dict[str, Any], *, wait: float = 1.5, model: str = OPENAI) -> str:
+    """The model asks, hears a yes `wait` seconds after it began, and calls: what became of the call."""
+
+    async def main() -> App:
+        async with App(model, OTHERS, NOBODY) as app:
+            app.session.answer = lambda ids: None
+            app.session.speak(asked)
+            app.at(wait, lambda: app.session.caller_says("Yes, please.", 0.3))
+            app.at(wait + 1.0, lambda: app.session.speak("", calls=(call("c", name, json.dumps(arguments)),)))
+            await asyncio.sleep(wait + 4.0)
+            app.dispatcher.asking.let_go("the end")
+            await asyncio.sleep(0.1)
+            return app
+
+    return str(run_blocking(main).calls()["c"]["effect"])
+
+
+@pytest.mark.parametrize("model", [OPENAI, GEMINI])
+@pytest.mark.parametrize(
+    ("name", "asked", "called"),
+    [
+        ("transfer", {"sender": "Anna", "receiver": "Ben"}, {"sender": "Ben", "receiver": "Anna"}),
+        ("clear", {"customer": "Anna", "year": 2019}, {"customer": "Anna"}),
+        ("clear", {"customer": "Anna"}, {"customer": "Anna", "year": 2019}),
+        ("pay", {"euros": 0.5}, {"euros": 5.0}),
+        ("pay", {"euros": -50}, {"euros": 50}),
+        ("send", {"text": "10:12"}, {"text": "12:10"}),
+    ],
+)
+def test_a_yes_is_for_these_arguments_and_no_others(
+    name: str, asked: dict[str, Any], called: dict[str, Any], model: str
+) -> None:
+    words = question(name, asked, "en")
+    assert agreed(words, name, asked, model=model) == "committed"
+    assert agreed(words, name, called, model=model) == "none"
+
+
+@pytest.mark.parametrize("text", ["I will be late. Sorry.", "Ask Dr. Miller", "now or never", "Frankfurt (Oder)?"])
+def test_any_value_can_be_agreed_to(text: str) -> None:
+    assert agreed(question("send", {"text": text}, "en"), "send", {"text": text}) == "committed"
+
+
+def test_a_question_that_was_left_standing_is_no_question_any_more() -> None:
+    words = question("pay", {"euros": 50}, "en")
+    assert agreed(words, "pay", {"euros": 50}, wait=25.0) == "committed"
+    assert agreed(words, "pay", {"euros": 50}, wait=40.0) == "none"
+
+
+@pytest.mark.parametrize("model", [OPENAI, GEMINI])
+def test_a_yes_that_goes_on_is_waited_for(model: str) -> None:
+    """The model acts on "Okay"; the utterance is "Okay, wait, please don't"."""
+
+    async def main() -> App:
+        async with App(model, OTHERS, NOBODY) as app:
+            app.session.answer = lambda ids: None
+            app.session.speak(question("pay", {"euros": 50}, "en"))
+            await asyncio.sleep(1.5)
+            app.session.emit(Heard("Okay", "u", final=False))
+            app.at(0.05, lambda: app.session.speak("", calls=(call("c", "pay", '{"euros": 50}'),)))
+            app.at(0.25, lambda: app.session.emit(Heard(", wait, please don't.", "u", final=False)))
+            app.at(0.6, lambda: app.session.emit(Heard("Okay, wait, please don't.", "u")))
+            await asyncio.sleep(3.0)
+            app.dispatcher.asking.let_go("the end")
+            await asyncio.sleep(0.1)
+            return app
+
+    assert run_blocking(main).calls()["c"]["effect"] == "none"
+
+
+@pytest.mark.parametrize(("same_action", "effects"), [("session", 1), ("turn", 1), ("call", 1)])
+def test_one_yes_releases_one_of_two_calls(same_action: Any, effects: int) -> None:
+    """The same call under two ids in one turn; where each id is an order of its own, the second needs its own yes."""
+
+    async def main() -> App:
+        async with App(OPENAI, OTHERS, vk.Policy(without_asking=frozenset(), same_action=same_action)) as app:
+            words = question("pay", {"euros": 50}, "en")
+            app.session.answer = lambda ids: app.session.speak(words if not ids else "Done.", ids)
+            app.session.speak("", calls=tuple(call(each, "pay", '{"euros": 50}') for each in ("a", "b")))
+            app.at(3.0, lambda: app.session.caller_says("Yes, please.", 0.3))
+            await asyncio.sleep(8.0)
+            app.dispatcher.asking.let_go("the end")
+            await app.rest()
+            return app
+
+    app = run_blocking(main)
+    assert sum(row["effect"] == "committed" for row in app.ledger.rows()) == effects
+    if same_action != "call":  # a repeat has its answer: nobody is asked again, and nobody is told that it failed
+        assert decided(app).count("hold") == 1 and {row["state"] for row in app.ledger.rows()} == {"done"}
+
+
+def test_after_a_time_out_a_new_yes_lets_the_order_run_again() -> None:
+    lines = (
+        vk.Line("book_thursday", at=0.5),
+        vk.Line("yes_please", after="agent_done", seconds=0.6),
+        vk.Line("book_thursday", after="agent_done", seconds=0.8, patience=60),
+        vk.Line("yes_please", after="agent_done", seconds=0.6),
+        vk.Line("thanks_michael", after="agent_done", seconds=0.8, patience=60),
+    )
+    scenario = vk.Scenario("again", tools={"find_appointment": 1.0, "book_appointment": 1.0}, lines=lines)
+    faults = {"book_appointment": {1: "time_out"}}
+    run = vk.run(scenario, model=OPENAI, policy=NOBODY, tool_faults=faults, tool_timeout=4.0)
+    assert [row["effect"] for row in run.call_rows].count("committed") == 1
+    assert "Your appointment on Thursday at two is booked." in agent(run)
+
+
+def test_a_transcript_that_is_closed_and_goes_on_is_one_answer() -> None:
+    async def main() -> App:
+        async with App("gpt-live-1", OTHERS, NOBODY) as app:
+            app.session.answer = lambda ids: None
+            app.session.speak(question("pay", {"euros": 50}, "en"))
+            await asyncio.sleep(1.5)
+            for piece, final in (("Yes,", False), ("Yes,", True), (" please.", False), ("Yes, please.", True)):
+                app.session.emit(Heard(piece, "u", final=final))
+                await asyncio.sleep(0.1)
+            for call_id in ("a", "b"):  # one yes, however often it was closed
+                proposal = call(call_id, "pay", '{"euros": 50}')
+                await app.dispatcher.carry_out(app.dispatcher.enter(proposal))
+            return app
+
+    app = run_blocking(main)
+    assert app.calls()["a"]["effect"] == "committed"

@@ -416,7 +416,7 @@ def run_held(*says: tuple[float, str]) -> App:
         async with held() as app:
             app.session.speak("", calls=(call("c", "booking"),))
             app.session.summaries = {}
-            asked, told = "Shall I do the booking?", "It is done."
+            asked, told = "Shall I do this: booking?", "It is done."
             app.session.answer = lambda ids: app.session.speak(told if ids else asked, ids)
             for at, text in says:
                 app.at(at, lambda text=text: app.session.caller_says(text, 0.3))

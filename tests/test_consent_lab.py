@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import itertools
 import random
 from typing import Any
@@ -24,11 +25,13 @@ from voicekit.consent_lab import (
     weigh,
     worth_of_yes,
 )
+from voicekit.lesson import provenance
 from voicekit.models import data_path
 from voicekit.runs import Run
 from voicekit.simulator import Settings
 from voicekit.simulator.ears import Ears
 from voicekit.translation import translated
+from voicekit.world import World
 
 MODELS = ["gpt-realtime", "gemini-3.8-live", "gpt-live-1"]
 REFUSED = vk.Scenario(
@@ -91,6 +94,17 @@ def test_an_impossible_mishearing_is_said_in_one_line_before_anything_starts(fau
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("by_rule", [True, False])
+def test_a_yes_to_a_call_that_is_off_is_not_answered_with_okay(by_rule: bool) -> None:
+    lines = (vk.Line("cancel_friday", at=0.5), vk.Line("yes_please", after="agent_done", seconds=12.0))
+    asks = {"policy": vk.Policy(without_asking=()), "faults": {"cancel_call_after_s": 9.0}}
+    rule = {"guardrails": (lambda tool, arguments, result: vk.skip("never") if result is None else None,)}
+    tools = [dataclasses.replace(each, description="Cancel an appointment.") for each in World().tools()]
+    run = vk.run(vk.Scenario("off", lines=lines), model=MODELS[1], tools=tools, **(rule if by_rule else asks))
+    said = [event["text"] for event in run.event_rows if event["kind"] == "played"]
+    assert "committed" not in effects(run) and said[-1] == "That was not done." and "Okay." not in said
+
+
 # Words
 
 
@@ -130,20 +144,27 @@ def test_no_refusal_that_is_heard_right_is_taken_as_consent_in_any_way_of_asking
 
 def test_without_mishearing_there_are_no_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consent_lab, "confusions", lambda language: {"*": (("", 0.0),)})
-    rates = error_rates(ways("en"), "en", n=200)
+    rates = error_rates(ways("en"), n=200)
     assert set(rates["rate, no"]) == {0.0}
     assert set(rates["rate, yes"].drop("a keyword")) == {0.0}
     assert 0 < rates.loc["a keyword", "rate, yes"] < 0.15  # who says "yes" twice has not said the word
 
 
 def test_each_way_of_asking_trades_one_error_for_the_other_or_for_time() -> None:
-    rates = error_rates(ways("en"), "en", n=4000)
+    rates = error_rates(ways("en"), n=4000)
     plain, twice, keyword = (rates.loc[name] for name in ("yes or no", "asked twice", "a keyword"))
     assert plain["rate, no"] > 0.002 > twice["rate, no"]
     assert twice["rate, yes"] > plain["rate, yes"] and twice["seconds"] > 1.8 * plain["seconds"]
     assert keyword["rate, no"] < plain["rate, no"] and keyword["rate, yes"] > 5 * plain["rate, yes"]
     assert plain["no taken as yes"] == f"{round(plain['rate, no'] * 4000)} of 4000"
-    assert rates.equals(error_rates(ways("en"), "en", n=4000)) and (rates["turns"] >= 2).all()
+    assert rates.equals(error_rates(ways("en"), n=4000)) and (rates["turns"] >= 2).all()
+
+
+def test_a_way_of_asking_is_misheard_in_its_own_language(monkeypatch: pytest.MonkeyPatch) -> None:
+    deaf_to = {"de": {"nein": (("ja", 1.0),), "*": (("", 0.0),)}, "en": {"*": (("", 0.0),)}}
+    monkeypatch.setattr(consent_lab, "confusions", deaf_to.__getitem__)
+    rates = {language: error_rates(ways(language)[:1], n=50)["rate, no"].item() for language in ("en", "de")}
+    assert rates == {"en": 0.0, "de": 1.0}
 
 
 # Fatigue
@@ -195,6 +216,34 @@ def test_the_check_says_what_is_still_missing() -> None:
         (reads, reads, "it is on two"),
     ):
         assert missing in repr(vk.check.consent_lists(free, never)), (free, never)
+
+
+# Predictions
+
+
+def test_a_prediction_stands_beside_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert vk.predicted(0, 1, "bookings") == "You said 0, measured 1 bookings (simulated): +1."
+    assert vk.predicted(2.0, 0, "bookings") == "You said 2, measured 0 bookings (simulated): -2."
+    assert vk.predicted(0.5, 1, "bookings") == "You said 0.50, measured 1 bookings (simulated): +0.50."
+    assert vk.predicted(2, 7.27) == "You said 2.00, measured 7.27 seconds (simulated): +5.27."
+    assert vk.predicted(50, 46, "callers", kind="calculated") == "You said 50, measured 46 callers (calculated): -4."
+    assert "Measured: 46 callers" in vk.predicted(None, 46, "callers")
+    monkeypatch.setenv("VOICEKIT_TARGET", "live")
+    assert vk.predicted(2, 7.27) == "You said 2.00, measured 7.27 seconds (live): +5.27."
+
+
+@pytest.mark.parametrize("guess", ["six", "6", True, [6]])
+def test_a_prediction_that_is_no_number_is_said_in_one_line(guess: Any) -> None:
+    with pytest.raises(ValueError, match=r"^a prediction is a number, such as GUESS = 6\.5, not .*$"):
+        vk.predicted(guess, 1)
+
+
+def test_the_label_is_that_of_the_runs_or_of_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = vk.run(REFUSED, model=MODELS[0])
+    monkeypatch.setenv("VOICEKIT_TARGET", "live")
+    assert provenance(run) == "simulated" and provenance() == "live"
+    monkeypatch.setenv("VOICEKIT_TARGET", "replay")
+    assert provenance() == "replayed"
 
 
 # German

@@ -1,14 +1,14 @@
 """Whether the caller has agreed to a call: what they were asked and heard, what they said to it, and what waits for it.
 
 Consent without a screen is a recognition result, so a yes counts only if it is plain (consent.py), was begun after the
-question had been heard to its end, and the question named this very call. Who asked, the model or the application,
-makes no difference. Whatever else is said leaves the question open or closes it with no; silence closes it too.
+question had been heard to its end, and the question was, word for word, the one about this call. Who asked, the model
+or the application, makes no difference. One question is open at a time and one yes is good for one call. Whatever else
+is said leaves the question open or closes it with no; silence closes it too.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,10 +19,11 @@ from voicekit.consent import Verdict, verdict
 from voicekit.conversation import Conversation
 from voicekit.gate import CONSENT_SECONDS
 from voicekit.journal import Journal
+from voicekit.metrics import words_of
 from voicekit.replies import Replies
 from voicekit.results import cancelled, needs_consent
 from voicekit.sessions.base import NotSupported, SessionError
-from voicekit.understanding import named_in_question, question, sentences
+from voicekit.understanding import asks, question, sentences
 
 # A question that the caller leaves unanswered for this long is answered with no.
 HOLD_SECONDS = 30.0
@@ -30,15 +31,15 @@ HOLD_SECONDS = 30.0
 ASKS = 2
 # A yes may begin on the last sound of the question, which is mostly breath.
 OVERLAP_SECONDS = 0.2
-# "Shall I cancel it, or keep it?" can not be answered with yes.
-ALTERNATIVES = {"or", "oder"}
 # How long a call waits for the words of the utterance that led to it: a transcript may come after the call.
 TRANSCRIPT_SECONDS = 2.0
+# Where nobody says that an utterance is over, it is once no further piece of it has come for so long.
+PIECES_SECONDS = 0.3
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question the caller has heard to its end. Times in session seconds."""
+    """What the caller has heard the agent say to its end, and it ended with a question. Times in session seconds."""
 
     text: str
     begun: float
@@ -59,8 +60,7 @@ class Answer:
 class _Held:
     """A call that waits for the answer to a question of the application's."""
 
-    words: set[str]
-    named: set[str]  # what is done, and to what: a question without these words asks for something else
+    asked: str
     since: float
     begun: bool = False  # some of the question was generated and played
     heard: Question | None = None  # of the questions about it the latest, once it was heard to its end
@@ -89,19 +89,29 @@ class Asking:
         self._so_far = ""  # of the utterance that is being transcribed
         self._began: float | None = None  # when the caller began it
         self._transcript_due = False
+        self._closed: tuple[str, Question | None, float | None] | None = None  # the item closed last, as it was before
+        self._over = ""  # why no answer will come any more
+        self.one_at_a_time = asyncio.Lock()
+        """Held by the call that may be asked about: of two open questions nobody knows which one a yes is to."""
         self._unnoticed: Call | None = None  # runs already; what the caller said to it has no words yet
         journal.listen(self._on_journal)
 
     # What is said
 
-    def heard(self, piece: str, *, final: bool) -> None:
-        """What the provider understood of an utterance. An answer has to be the whole of it."""
+    def heard(self, piece: str, *, final: bool, item: str | None = None) -> None:
+        """What the provider understood of an utterance. An answer has to be the whole of it.
+
+        A transcript that was closed and goes on is judged again, as if it had not been closed (GPT-Live does so).
+        """
+        if final and self._closed is not None and self._closed[0] == item:
+            _, self._question, self._began = self._closed
         if self._began is None:
             self._began = self.now()
         self._so_far = piece if final else self._so_far + piece
         if not final:
             return
         answer = self._judge(self._so_far)
+        self._closed = (item, self._question, self._began) if item is not None else None
         self._so_far, self._began, self._transcript_due = "", None, False
         if answer.verdict != "neither":
             self._question = None  # answered
@@ -121,14 +131,14 @@ class Asking:
         also if that is still being said."""
         if (asked := self._question) is not None and not self._held:
             self._decide("declined", None, f'"{asked.text}" was answered by a withdrawal', asked_at=asked.begun)
-        self._question = self._answer = None
+        self._question = self._answer = self._closed = None
         self._void_before = self.now() if self._began is None else self._began
         self.backend.gate.revoke()
 
     def _judge(self, text: str) -> Answer:
         began = self.now() if self._began is None else self._began
         asked = self._question
-        in_time = asked is not None and began >= asked.ended - OVERLAP_SECONDS
+        in_time = asked is not None and -OVERLAP_SECONDS <= began - asked.ended <= HOLD_SECONDS
         return Answer(text.strip(), verdict(text, self.language), asked if in_time else None, self.now())
 
     def _take_answer(self, call: Call, answer: Answer) -> None:
@@ -138,6 +148,7 @@ class Asking:
             self.release(call, "no", said)
             return
         if held.heard is not None and held.heard == answer.question:
+            self._answer = self._closed = None  # used
             self.release(call, answer.verdict, said)
             return
         if answer.verdict == "yes":
@@ -157,17 +168,14 @@ class Asking:
                 self._played(event["text"] or "", event["detail"])
 
     def _played(self, text: str, detail: Mapping[str, Any]) -> None:
-        """Of what was heard the last sentence counts, if it is a question; what was cut off asks nothing."""
-        last = re.split(r"(?<=[.!?])\s+", text.strip())[-1]
+        """What was heard counts if it ends with a question; what was cut off asks nothing."""
         is_whole = not str(detail["unheard"]).strip() and detail["start"] >= self._void_before
-        is_question = last.endswith("?") and is_whole and not _words(last) & ALTERNATIVES
-        self._question = Question(last, detail["start"], detail["stop"]) if is_question else None
+        is_question = text.rstrip().endswith("?") and is_whole
+        self._question = Question(text.strip(), detail["start"], detail["stop"]) if is_question else None
         for held in self._held.values():
-            everything = _words(f"{text} {detail['unheard']}")
-            held.begun |= len(held.words & everything) * 2 >= len(held.words)
-            words = _words(self._question.text) if self._question else set()
-            # A live model asks in its own words: half of ours will do, but it has to name this call.
-            if held.named <= words and len(held.words & words) * 2 >= len(held.words):
+            wanted, everything = words_of(held.asked), words_of(f"{text} {detail['unheard']}")
+            held.begun |= len(wanted & everything) * 2 >= len(wanted)
+            if self._question is not None and asks(text, held.asked):
                 held.heard = self._question
                 held.asked_at = held.asked_at or detail["start"]
 
@@ -176,19 +184,25 @@ class Asking:
     async def has_agreed(self, call: Call) -> bool:
         """Whether the caller has just said yes to a question that named this call; their consent is then granted.
 
-        The question has to hold every word of the application's own one, so that a yes to "Shall I book it?" opens
-        nothing else. A yes is good for one call.
+        The question has to be the application's own one (see `understanding.asks`), so that a yes to "Shall I book it?"
+        opens nothing else.
         """
+        can = self.session.capabilities
         try:
-            await self.conversation.until(lambda: not self._transcript_due, TRANSCRIPT_SECONDS, "a transcript")
+            if can.reports_speech:
+                is_whole = lambda: not self._transcript_due and not self._so_far  # noqa: E731
+                await self.conversation.until(is_whole, TRANSCRIPT_SECONDS, "a transcript")
+            while (so_far := self._so_far) and not can.reports_speech:
+                await asyncio.sleep(PIECES_SECONDS)
+                if self._so_far == so_far:
+                    break  # the model has begun to act on it, so it is closed, whether or not its transcript is
         except TimeoutError:
-            self._decide(
-                "no_transcript", call.id, f"what the caller said last had no words after {TRANSCRIPT_SECONDS:g} s"
-            )
+            text = f"what the caller said last had no words after {TRANSCRIPT_SECONDS:g} s"
+            self._decide("no_transcript", call.id, text)
             return False
         if self._agreed_to(call) is None:
             return False
-        self._answer = self._question = None
+        self._answer = self._question = self._closed = None
         self.backend.gate.grant(call.name, call.arguments, at=self.now())
         return True
 
@@ -201,12 +215,11 @@ class Asking:
 
     def _agreed_to(self, call: Call) -> Question | None:
         """The question about this call that the caller's latest utterance was a plain yes to; it is written down."""
-        # A model that begins to act has taken the utterance for complete, whether or not its transcript is closed.
         answer = self._judge(self._so_far) if self._so_far else self._answer
         if answer is None or answer.verdict != "yes" or answer.question is None:
             return None
         asked = answer.question
-        fits = _words(question(call.name, call.arguments, self.language)) <= _words(asked.text)
+        fits = asks(asked.text, question(call.name, call.arguments, self.language))
         if not fits or self.now() - answer.at > CONSENT_SECONDS:
             return None
         self._decide("consented", call.id, f'"{asked.text}" "{answer.text}"', asked_at=asked.begun)
@@ -220,9 +233,7 @@ class Asking:
             self.backend.reject(call.id, result)
             self._decide("hold", call.id, f"not begun before the caller agrees: {asked}")
             return result
-        named = named_in_question(call.name, call.arguments, self.language)
-        held = _Held(_words(asked), named, self.now())
-        self._held[call.id] = held
+        held = self._held[call.id] = _Held(asked, self.now())
         self._decide("hold", call.id, f"not begun before the caller agrees: {asked}")
         try:
             for number in range(1, ASKS + 1):
@@ -240,6 +251,8 @@ class Asking:
         return cancelled(sentences(self.language)["not_confirmed"], reason="not_confirmed")
 
     async def _answer_to(self, call: Call, asked: str, number: int) -> Verdict:
+        if self._over:
+            return self._give_up(call, self._over)
         call.held = asyncio.get_running_loop().create_future()
         asking = asyncio.get_running_loop().create_task(
             self._ask(call, asked, number), name=f"question about {call.id}"
@@ -288,6 +301,7 @@ class Asking:
 
     def let_go(self, why: str) -> None:
         """Give up waiting: no answer will come any more."""
+        self._over = why
         for call in self.calls.values():
             self.release(call, "no", why)
 
@@ -309,7 +323,3 @@ class Asking:
 
     def _decide(self, kind: str, call_id: str | None, text: str, **detail: Any) -> None:
         self.journal.add("decision", kind, call_id=call_id, text=text, **detail)
-
-
-def _words(text: str) -> set[str]:
-    return set(re.findall(r"\w+", text.lower()))

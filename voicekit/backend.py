@@ -120,12 +120,13 @@ class ToolBackend:
     def admission(self, call_id: str) -> Admission:
         """What the gate says to a validated call.
 
-        Nobody has to be asked about one that will not run: a repeat of an order has its answer ("open"), and one beyond
-        the budget is left to a person ("ruled_out").
+        Nobody has to be asked about one that will not run: the "repeat" of an order has its answer, and one beyond the
+        budget is left to a person ("ruled_out"). An order whose end is unknown is no repeat: it may be run again.
         """
         row = self.ledger.row(call_id) or {}
-        if (key := self._key(row)) and self.ledger.find(key) is not None:
-            return "open"
+        first = self.ledger.find(key) if (key := self._key(row)) else None
+        if first is not None and (first["effect"] == "committed" or first["state"] == "running"):
+            return "repeat"
         if self.budget.reached(self._at()):
             return "ruled_out"
         tool, arguments = self.tool(row["tool"]), json.loads(row["arguments"])
@@ -156,6 +157,7 @@ class ToolBackend:
         tool, arguments = self.tool(row["tool"]), json.loads(row["arguments"])
         key = self._key(row)
         if key and (answer := await self._answer_of_first(call_id, tool, key, timeout)) is not None:
+            self.gate.spend(tool.name, arguments)
             return answer
         if why := self.budget.reached(self._at()):
             return self._hand_over(call_id, why)

@@ -73,6 +73,7 @@ class Way:
 
     yes, no   what callers say who want it and who do not; one of them is drawn for each question
     judge     what an answer is worth
+    language  "en" or "de": which of the words of data/confusions.csv are misheard
     times     so many of its questions must be answered with yes
     """
 
@@ -81,6 +82,7 @@ class Way:
     yes: tuple[str, ...]
     no: tuple[str, ...]
     judge: Callable[[str], Verdict]
+    language: str
     times: int = 1
 
 
@@ -95,12 +97,12 @@ def ways(language: str) -> tuple[Way, ...]:
     own = answers(language)
     said, refused = (yes,) * (10 - SAY_THE_WORD), (no,) * (10 - REFUSE_WITH_IT)
     return (
-        Way("yes or no", ask, (yes,), (no,), plain),
-        Way("yes or no, in their words", ask, own["yes"], own["no"], plain),
-        Way("asked twice", ask, (yes,), (no,), plain, times=2),
+        Way("yes or no", ask, (yes,), (no,), plain, language),
+        Way("yes or no, in their words", ask, own["yes"], own["no"], plain, language),
+        Way("asked twice", ask, (yes,), (no,), plain, language, times=2),
         Way("a keyword", f"{ask} {say_it}", said + (keyword,) * SAY_THE_WORD, refused + (not_it,) * REFUSE_WITH_IT,
-            by_word),
-        Way("repeat a detail", which, (day,), refused + (not_then,) * REFUSE_WITH_IT, by_day),
+            by_word, language),
+        Way("repeat a detail", which, (day,), refused + (not_then,) * REFUSE_WITH_IT, by_day, language),
     )  # fmt: skip
 
 
@@ -138,10 +140,8 @@ def answers(language: str) -> dict[Verdict, tuple[str, ...]]:
     return found
 
 
-def error_rates(
-    asked: Iterable[Way], language: str = "en", n: int = 10_000, seed: int = 0, agent_seconds: float = 1.7
-) -> pd.DataFrame:
-    """Both errors of each way of asking, with `n` callers who want it and `n` who do not.
+def error_rates(asked: Iterable[Way], n: int = 10_000, seed: int = 0, agent_seconds: float = 1.7) -> pd.DataFrame:
+    """Both errors of each way of asking, with `n` callers who want it and `n` who do not: one draw with `seed`.
 
     A question without a clear answer is asked once more, as the application does. Columns, with their counts:
 
@@ -155,12 +155,12 @@ def error_rates(
 
     rows = []
     for way in asked:
-        draw = random.Random(f"{seed}/{language}/{way.name}")
-        wanted = [_ask(way, True, language, draw) for _ in range(n)]
-        unwanted = [_ask(way, False, language, draw) for _ in range(n)]
+        draw = random.Random(f"{seed}/{way.language}/{way.name}")
+        wanted = [_ask(way, True, draw) for _ in range(n)]
+        unwanted = [_ask(way, False, draw) for _ in range(n)]
         lost, wrong = sum(not taken for taken, _ in wanted), sum(taken for taken, _ in unwanted)
         questions = sum(number for _, number in wanted) / n
-        voice = Voice(language)
+        voice = Voice(way.language)
         answer = sum(_seconds(voice, each) for each in way.yes) / len(way.yes)
         each_seconds = _seconds(voice, way.question) + CALLER_SECONDS + answer + agent_seconds
         rows.append(
@@ -173,14 +173,14 @@ def error_rates(
     return pd.DataFrame(rows).set_index("way")
 
 
-def _ask(way: Way, wants: bool, language: str, draw: random.Random) -> tuple[bool, int]:
+def _ask(way: Way, wants: bool, draw: random.Random) -> tuple[bool, int]:
     """Ask one caller. Returns whether their answer was taken as consent, and how many questions it took."""
     questions = 0
     for _ in range(way.times):
         judged: Verdict = "neither"
         for _ in range(ASKS):
             questions += 1
-            judged = way.judge(mishear(draw.choice(way.yes if wants else way.no), language, draw))
+            judged = way.judge(mishear(draw.choice(way.yes if wants else way.no), way.language, draw))
             if judged != "neither":
                 break
         if judged != "yes":
@@ -238,6 +238,7 @@ def worth_of_yes(
 ) -> pd.DataFrame:
     """What the yes to each of so many questions in one conversation is worth.
 
+    reflex   who does not listen to a question says yes to it with this probability (see `let_through`). Assumed
     wanted   of 100 calls that a model proposes, so many (as a share) are what the caller wants. Assumed
 
     Columns: listens (probability), stopped (of the unwanted calls, the share that the question stops), caller wants it

@@ -214,16 +214,21 @@ class Dispatcher:
         handed the work over cannot be kept waiting, so there the yes it has heard counts.
         """
         admission = self.backend.admission(call.id)
-        if admission in ("unknown_route", "ruled_out"):
-            return None  # nobody is asked for what will not run; the backend says why
+        if admission in ("unknown_route", "ruled_out", "repeat"):
+            return None  # nobody is asked for what will not run; the backend has an answer
         is_held = self.wishes.on_barge_in(call) == "hold_until_confirmed"
-        if is_held and not self.session.capabilities.delegates:
-            return await self.asking.confirm(call)
         if admission == "open" and not is_held:
             if self.backend.tool(call.name).effect != "read":
                 self.asking.notice(call)
             return None
-        return None if await self.asking.has_agreed(call) else await self.asking.confirm(call)
+        async with self.asking.one_at_a_time:
+            # Meanwhile the request may have been taken back, or a twin of this call may have been begun.
+            if call.outdated or call.withdrawn or self.backend.admission(call.id) == "repeat":
+                return None
+            counts = self.session.capabilities.delegates or not is_held
+            if counts and await self.asking.has_agreed(call):
+                return None
+            return await self.asking.confirm(call)
 
     # 3 run
 

@@ -27,7 +27,7 @@ ROUTES = ("realtime", "gemini", "delegation", "mcp", "direct")
 # publishes one.
 CONSENT_SECONDS = 60.0
 
-Admission = Literal["open", "needs_consent", "expired", "unknown_route", "ruled_out"]
+Admission = Literal["open", "needs_consent", "expired", "unknown_route", "ruled_out", "repeat"]
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,10 @@ class Gate:
         self._consents[consent.tool, consent.arguments] = consent
         return consent
 
+    def spend(self, tool: str, arguments: Mapping[str, Any]) -> None:
+        """Use up the consent to a call: it runs now, or has its answer without running."""
+        self._consents.pop((tool, canonical(dict(arguments))), None)
+
     def revoke(self) -> None:
         """Forget every consent that has not been used: the caller has changed their mind."""
         self._consents.clear()
@@ -116,7 +120,7 @@ class Gate:
             return failed("That is not possible this way.", reason="unknown_route", hint=hint)
         if admission == "ruled_out":
             return self._ruled(judge_call(self._rules, tool, arguments, None))
-        self._consents.pop((tool.name, canonical(dict(arguments))), None)
+        self.spend(tool.name, arguments)
         return None if admission == "open" else needs_consent(self._ask(tool.name, arguments), reason=admission)
 
     def let_out(self, tool: Tool, arguments: Mapping[str, Any], result: Result) -> Result:

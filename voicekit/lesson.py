@@ -6,9 +6,10 @@ import asyncio
 import html
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
@@ -46,14 +47,38 @@ def target() -> Target:
     return cast(Target, wanted)
 
 
-def predicted(guess: float | None, measured: Any, what: str = "seconds") -> str:
-    """Put a prediction beside the measurement; `guess` None means that none was made."""
-    what += " (simulated)" if target() == "simulator" else ""
+def predicted(guess: float | None, measured: Any, what: str = "seconds", kind: str = "") -> str:
+    """Put a prediction beside the measurement; `guess` None means that none was made.
+
+    What is counted (`measured` is an int) is shown in whole numbers. `kind` is where the number comes from, such as
+    "calculated"; by default what the lessons' target makes it, "simulated" or "live". Raises ValueError for a guess
+    that is no number.
+    """
+    if guess is not None and (isinstance(guess, bool) or not isinstance(guess, Real)):
+        raise ValueError(f"a prediction is a number, such as GUESS = 6.5, not {guess!r}")
+    what += f" ({kind or provenance()})"
     if measured is None:
         return f"Nothing to measure: it did not happen in this run. You said {'so' if guess is None else guess}."
     if guess is None:
-        return f"Measured: {measured:.2f} {what}. You made no prediction; go back and write a number first."
-    return f"You said {guess:.2f}, measured {measured:.2f} {what}: {measured - guess:+.2f}."
+        return f"Measured: {_number(measured)} {what}. You made no prediction; go back and write a number first."
+    if isinstance(measured, Integral) and float(guess).is_integer():
+        guess = int(guess)
+    off = f"{'+' if measured >= guess else ''}{_number(measured - guess)}"
+    return f"You said {_number(guess, measured)}, measured {_number(measured)} {what}: {off}."
+
+
+def _number(value: Any, like: Any = 0) -> str:
+    is_counted = isinstance(value, Integral) and isinstance(like, Integral)
+    return f"{value:d}" if is_counted else f"{value:.2f}"
+
+
+def provenance(*runs: Run) -> str:
+    """ "simulated" or "live": where the numbers of these runs come from.
+
+    Without a run what the lessons' target makes it; "replayed" is then one more, for a recording may be either.
+    """
+    found = {run.meta["provenance"] for run in runs}
+    return " and ".join(sorted(found)) or {"simulator": "simulated", "live": "live", "replay": "replayed"}[target()]
 
 
 def frames(run: HasWire, *types: str, shorten: int = 90) -> pd.DataFrame:
@@ -83,7 +108,7 @@ def table(rows: Sequence[tuple[str, Run]], *metrics: str) -> pd.DataFrame:
 
     values = {label: [run.values[name] for name in metrics] for label, run in rows}
     found = pd.DataFrame.from_dict(values, orient="index", columns=list(metrics))
-    return found.rename_axis(columns=_provenance(run for _, run in rows))
+    return found.rename_axis(columns=provenance(*(run for _, run in rows)))
 
 
 def moments(run: Run) -> pd.Series:
@@ -107,7 +132,7 @@ def moments(run: Run) -> pd.Series:
         "tool is done": next((event["t"] for event in events if event["kind"] == "done"), None),
         "caller hears the answer": next(heard, None),
     }
-    return pd.Series(found, name=f"seconds, {_provenance([run])}", dtype=float)
+    return pd.Series(found, name=f"seconds, {provenance(run)}", dtype=float)
 
 
 def waits(rows: Sequence[tuple[str, Run]]) -> pd.DataFrame:
@@ -117,11 +142,7 @@ def waits(rows: Sequence[tuple[str, Run]]) -> pd.DataFrame:
     names = ["detection", "model, before the tool", "tool", "model, after the tool"]
     found = pd.DataFrame({label: moments(run).diff().iloc[1:].set_axis(names) for label, run in rows})
     found.loc["the silence"] = found.sum()
-    return found.rename_axis(columns=_provenance(run for _, run in rows))
-
-
-def _provenance(runs: Iterable[Run]) -> str:
-    return " and ".join(sorted({run.meta["provenance"] for run in runs}))
+    return found.rename_axis(columns=provenance(*(run for _, run in rows)))
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,8 @@ class Policy:
                    "session", within one "turn" of the caller (asked for again, it is a new order), or never: "call"
     tool_timeout   limit of one tool run, seconds; a tool that takes exactly as long has answered in time
     without_asking the names of the tools that need no yes from the caller, fixed before the session starts; every other
-                   one does. None: no list, and a model that proposes a call is believed to have asked
+                   one does. None, the default: no list, nobody is asked, and a model that proposes a call is believed
+                   to have asked. set() is the opposite: no tool is on the list, so all are asked about
     guardrails     rules that decide without asking: functions `(tool, arguments, result)` for calls (see guardrails.py)
                    and `SpeechRule`s for what the agent says
     budget         limits by name: "hops", "seconds", "tokens" (see `budget.Budget`); what exceeds them is left to a

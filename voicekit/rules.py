@@ -397,8 +397,11 @@ class Mind:
         return next((each for each in reversed(self._requests.values()) if each.call.name == tool), None)
 
     def _on_consent(self, _slots: Mapping[str, Any]) -> list[Step]:
-        if self._question is None:
-            return [Speak(self._say("okay"))]
+        if self._question is None:  # "Okay." to a call that is off would be taken for "done"
+            last = next(reversed(self._requests.values()), None)
+            output = last.output if last is not None and isinstance(last.output, dict) else {}
+            is_off = output.get("reason") == "guardrail" or (last is not None and last.state == "cancelled")
+            return [Speak(self._say("not_confirmed" if is_off else "okay"))]
         call, self._question = self._question, None
         return [call]
 

@@ -67,21 +67,26 @@ def question(tool: str, arguments: Mapping[str, Any], language: str) -> str:
     """The question that asks the caller for a yes to a call (data/sentences.csv, `ask.` and the tool)."""
     known = sentences(language)
     words = {key: known.get(f"word.{value}", str(value)) for key, value in arguments.items()}
-    try:
-        return known[f"ask.{tool}"].format_map(words)
-    except KeyError:  # no sentence of its own, or an argument the sentence has no place for
-        return known["ask.*"].format(call=", ".join([tool.replace("_", " "), *words.values()]))
+    own = known.get(f"ask.{tool}", "")
+    if own and set(re.findall(r"{(\w+)}", own)) == set(words):
+        return own.format_map(words)
+    # No sentence of its own, or one that would leave an argument out: all of them are named, in an order of their own.
+    values = [f"{key.replace('_', ' ')} {words[key]}" for key in sorted(words)]
+    return known["ask.*"].format(call=", ".join([tool.replace("_", " "), *values]))
 
 
-def named_in_question(tool: str, arguments: Mapping[str, Any], language: str) -> set[str]:
-    """The words of `question` without which it would be about something else: what is done, and every value.
+def asks(text: str, wanted: str) -> bool:
+    """Whether what was heard ends with the question `wanted`: the same words in the same order, and nothing after it.
 
-    What is done is the tool's verb (data/sentences.csv, `verb.` and the tool), else the words of its name.
+    Whole sentences before it do not matter, other words in its own sentence do ("Shall I not ..."). Numbers count with
+    their sign and their point: 0.5 is not 5.0.
     """
-    known = sentences(language)
-    texts = [known.get(f"word.{value}", str(value)) for value in arguments.values() if not isinstance(value, bool)]
-    texts.append(known.get(f"verb.{tool}", tool.replace("_", " ")))
-    return {word for text in texts for word in re.findall(r"\w+", text.lower())}
+    pieces = re.split(r"(?<=[.!?])\s+", text.strip())
+    return any(_tokens(" ".join(pieces[start:])) == _tokens(wanted) for start in range(len(pieces)))
+
+
+def _tokens(text: str) -> list[str]:
+    return re.findall(r"[-+]?\d+(?:[.,:]\d+)*|\w+", text.lower())
 
 
 def _plain(text: str) -> str:

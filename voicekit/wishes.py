@@ -49,7 +49,7 @@ class Wishes:
         if what and not already and (item is None or item != self._taken_back):
             self._taken_back = item
             self._call_off(text.strip(), what)
-        self.asking.heard(piece, final=final)
+        self.asking.heard(piece, final=final, item=item)
 
     def _call_off(self, text: str, what: Literal["all", "orders"]) -> None:
         why = f'the caller said "{text}"'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -70,6 +71,14 @@ def test_every_scenario_ends_by_itself_on_every_kind_of_model(scenario: str, mod
     assert run.values["audio_check_ms"] <= 20
     total = run.values["heard_seconds"] + run.values["flushed_seconds"]
     assert run.values["generated_seconds"] == pytest.approx(total, abs=1e-5)
+
+
+def test_two_simulated_runs_do_not_share_a_ledger(tmp_path: Path) -> None:
+    """The service numbers its calls anew each time: call_0001 of the second would have the answer of the first."""
+    file = str(tmp_path / "ledger.sqlite")
+    assert vk.run("quick_lookup", model="gpt-realtime", ledger=file).call_rows[0]["state"] == "done"
+    with pytest.raises(ValueError, match="holds another run's calls.*give each run a file of its own"):
+        vk.run("two_lookups", model="gpt-realtime", ledger=file)
 
 
 @pytest.mark.parametrize("model", ["gpt-realtime", "gemini-3.8-live"])

@@ -294,6 +294,22 @@ def test_case_76_a_flag_the_model_sets_is_no_consent(model: str) -> None:
     assert "hold" in app.kinds("decision")
 
 
+def test_an_id_of_an_earlier_session_is_not_answered_with_its_result() -> None:
+    tool, paid = refund()
+
+    async def main() -> App:
+        app = App("gpt-realtime", [tool])
+        app.ledger.propose("c", "refund", "{}", at=0.0)
+        async with app:
+            app.session.speak("", calls=(call("c", "refund", '{"euros": 5, "confirm": true}'),))
+            await app.rest()
+        return app
+
+    app = run_blocking(main)
+    ((_, told, _, _),) = app.session.of("result")
+    assert told["reason"] == "call_id_taken" and paid == []
+
+
 # Rules that decide without asking
 
 

@@ -75,10 +75,14 @@ async def converse(plan: Plan) -> Run:
     journal = Journal(now)
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     with Ledger(plan.ledger) as ledger:
+        if plan.target != "live" and ledger.rows():
+            why = "holds another run's calls, and the simulated service numbers them from 1 each time"
+            raise ValueError(f"ledger {plan.ledger} {why}; give each run a file of its own")
         async with service(plan) as endpoint:
             talk = _Talk(plan, endpoint, journal, ledger, now)
             await talk.hold()
-        calls, queue = ledger.rows(), ledger.queue()
+        calls = [row for row in ledger.rows() if row["call_id"] in talk.dispatcher.calls]
+        queue = ledger.queue()
     return _finish(plan, talk, calls, queue, started)
 
 

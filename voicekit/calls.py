@@ -32,6 +32,7 @@ class Call:
     proposed: float
     caller_turn: int  # utterances the provider had heard when the call was proposed
     broken: bool = False
+    is_new: bool = True  # its id was not in the ledger before
     arguments: dict[str, Any] = field(default_factory=dict)
     valid: bool = False
     answered: bool = False

@@ -28,6 +28,7 @@ from voicekit.journal import Journal
 from voicekit.models import provider
 from voicekit.policy import CHOICES, Delivery, Policy, chosen
 from voicekit.replies import TURN_WAIT_SECONDS, Replies
+from voicekit.results import failed
 from voicekit.sessions.base import (
     Event,
     Heard,
@@ -76,6 +77,9 @@ class Dispatcher:
         self.journal = journal
         self.now = now
         self.route = ROUTE_OF[provider(model)] if model else "realtime"
+        # A ledger may hold the calls of earlier callers: what they ordered is not what this one orders.
+        earlier = len(backend.ledger.rows())
+        self.request = f"session after {earlier} calls" if earlier else "session"
         self.calls: dict[str, Call] = {}
         self.failure: Exception | None = None
         self.spoken = Spoken(journal)
@@ -159,9 +163,9 @@ class Dispatcher:
         self.calls[call.id] = call
         self._note(call, "proposed", text=call.name, arguments=call.arguments_json, turn=call.turn)
         # Within one request the same tool with the same arguments is the same intended action, under whatever ids.
-        requests = {"session": "session", "turn": f"turn {call.caller_turn}", "call": ""}
+        requests = {"session": self.request, "turn": f"{self.request}, turn {call.caller_turn}", "call": ""}
         about = {"request": requests[self.policy.same_action], "model": self.model, "route": self.route}
-        self.backend.propose(call.id, call.name, call.arguments_json, **about)
+        call.is_new = self.backend.propose(call.id, call.name, call.arguments_json, **about)
         return call
 
     async def carry_out(self, call: Call) -> dict[str, Any]:
@@ -190,6 +194,9 @@ class Dispatcher:
 
     def _validate(self, call: Call) -> dict[str, Any] | None:
         """Check name and arguments. Returns None, or the answer that tells the model what is wrong."""
+        if not call.is_new:
+            self._decide("ignored", call.id, "the ledger has a call of an earlier session under this id; it is not run")
+            return failed(reason="call_id_taken", hint="Do not call it again; tell the caller that it did not work.")
         try:
             if call.broken:
                 error = InvalidArguments("incomplete", f"{call.name}: the arguments were cut off; send them complete")

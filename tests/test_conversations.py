@@ -77,7 +77,7 @@ def test_two_simulated_runs_do_not_share_a_ledger(tmp_path: Path) -> None:
     """The service numbers its calls anew each time: call_0001 of the second would have the answer of the first."""
     file = str(tmp_path / "ledger.sqlite")
     assert vk.run("quick_lookup", model="gpt-realtime", ledger=file).call_rows[0]["state"] == "done"
-    with pytest.raises(ValueError, match="holds another run's calls.*give each run a file of its own"):
+    with pytest.raises(ValueError, match=r"holds another run's calls.*give each run a file of its own"):
         vk.run("two_lookups", model="gpt-realtime", ledger=file)
 
 

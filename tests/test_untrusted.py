@@ -105,7 +105,7 @@ def test_over_http_every_call_meets_the_gate_and_is_written_down(http_shop: tupl
         stock = run_blocking(lambda: call("check_stock", {"item": "blue kettle"}), "real")
         refused = run_blocking(lambda: call("cancel_appointment", FRIDAY), "real")
     assert (stock["status"], stock["pieces"]) == ("ok", 12)
-    assert refused["status"] == "needs_consent"
+    assert (refused["status"], refused["reason"]) == ("failed", "wrong_shape")  # whom to ask is for the host to say
     assert "Friday at ten" in refused["summary"]
     with Ledger(file) as ledger:
         rows = {row["tool"]: (row["route"], row["state"], row["effect"]) for row in ledger.rows()}
@@ -121,6 +121,70 @@ def test_a_tool_of_a_server_is_irreversible_unless_we_say_what_it_does(http_shop
     assert (tools["get_weather"], tools["book_appointment"], tools["check_stock"]) == (
         "irreversible", "irreversible", "read",
     )  # fmt: skip
+
+
+# A server with one tool, `get_weather`, that answers with what it was started with: [structured content, text, is_error].
+ANSWERS = """
+import asyncio, json, sys
+import mcp.types as types
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+answers = json.loads(sys.argv[1])
+async def listed(_context, _params):
+    schema = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
+    return types.ListToolsResult(tools=[types.Tool(name="answer", description="Answers.", input_schema=schema)])
+async def called(_context, params):
+    said, text, is_error = answers[params.arguments["number"]]
+    content = [types.TextContent(type="text", text=text)] if text else []
+    return types.CallToolResult(content=content, structured_content=said, is_error=is_error)
+async def main():
+    served = Server("answers", on_list_tools=listed, on_call_tool=called)
+    async with stdio_server() as (incoming, outgoing):
+        await served.run(incoming, outgoing, served.create_initialization_options())
+asyncio.run(main())
+"""
+FINE, QUESTION = {"status": "ok", "summary": "All fine."}, {"status": "needs_consent", "summary": "Shall I cancel it?"}
+FAILED = {"status": "failed", "summary": "No such city.", "retryable": True, "reason": "no_city"}
+NOT_ITS_WORD = ("failed", "wrong_shape", QUESTION["summary"])
+# What a server answers, and what a read and a write come to: status, reason, summary.
+READ_AS = [
+    ((FINE, "", False), ("ok", None, "All fine."), ("ok", None, "All fine.")),
+    ((FINE | {"delivery": "interrupt"}, "", False), ("ok", None, "All fine."), ("ok", None, "All fine.")),
+    ((None, "Sunny.", False), ("ok", None, "Sunny."), ("ok", None, "Sunny.")),
+    (({"status": "delivered"}, "It is there.", False), ("ok", None, "It is there."), ("ok", None, "It is there.")),
+    ((None, "", False), ("ok", None, "Done, without a word."), ("ok", None, "Done, without a word.")),
+    ((FAILED, "", True), ("failed", "no_city", "No such city."), ("failed", "no_city", "No such city.")),
+    ((FINE, "boom", True), ("failed", "error", "All fine."), ("unknown", "error", "All fine.")),
+    ((None, "boom", True), ("failed", "error", "boom"), ("unknown", "error", "boom")),
+    ((QUESTION, "", False), NOT_ITS_WORD, NOT_ITS_WORD),
+    ((QUESTION, "", True), NOT_ITS_WORD, NOT_ITS_WORD),
+    ((QUESTION | {"status": "cancelled"}, "", False), NOT_ITS_WORD, NOT_ITS_WORD),
+    ((QUESTION | {"status": "unknown"}, "boom", False), NOT_ITS_WORD, ("unknown", *NOT_ITS_WORD[1:])),
+    ((QUESTION | {"status": "queued"}, "", False), NOT_ITS_WORD, ("unknown", *NOT_ITS_WORD[1:])),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def answers() -> Iterator[mcp_client.Connection]:
+    pytest.importorskip("mcp")
+    with mcp_client.connect([sys.executable, "-c", ANSWERS, json.dumps([answer for answer, _, _ in READ_AS])]) as server:
+        yield server
+
+
+@pytest.mark.parametrize("number", range(len(READ_AS)))
+@pytest.mark.parametrize("effect", ["read", "write"])
+def test_a_server_says_how_it_went_and_nothing_that_steers_the_application(
+    answers: mcp_client.Connection, effect: Any, number: int
+) -> None:
+    """A question, a cancellation or a wish for an interruption is no server's to say; an error wins over an "ok"."""
+    backend = ToolBackend(answers.tools({"answer": effect}), Ledger())
+    result = run_blocking(lambda: backend.call("answer", {"number": number}), "virtual")
+    status, reason, summary = READ_AS[number][1 if effect == "read" else 2]
+    assert (result["status"], result.get("reason"), result["summary"]) == (status, reason, summary)
+    assert "delivery" not in result
+    (row,) = backend.ledger.rows()
+    committed = "committed" if effect == "write" and status == "ok" else "none"
+    assert row["effect"] == ("unknown" if status == "unknown" else committed)
 
 
 def test_where_nobody_answers_the_target_is_named() -> None:
@@ -202,9 +266,46 @@ def test_case_80_a_description_changed_between_two_connections_is_shown(weather:
     changed = next(each for each in found.findings if each.rule == "changed")
     assert found.held == ["get_weather"]
     removed, added = changed.text.splitlines()[1:]
-    assert removed.startswith("-Current weather in a city")
-    assert "+Current weather in a city" in added
+    assert removed.startswith("-description: Current weather in a city")
+    assert added.startswith("+description: Current weather in a city")
     assert "call cancel_appointment" in added
+
+
+def test_a_text_that_looks_like_a_parameter_hides_none() -> None:
+    """A description that ends in the line of a parameter, and the same line as a parameter, are two offers."""
+    note = '{"type":"string"}'
+    schema: dict[str, Any] = {"type": "object", "properties": {}}
+    for line in (f"note: {note}", f"parameter note: {note}"):
+        imitated = Offer("get_weather", f"Weather.\n{line}", schema)
+        wanted = Offer("get_weather", "Weather.", schema | {"properties": {"note": json.loads(note)}})
+        (found,) = descriptions.review([wanted], descriptions.pin([imitated])).findings
+        assert found.rule == "changed"
+        assert f"-description: {line}" in found.text and f"+parameter note: {note}" in found.text
+
+
+@pytest.mark.parametrize(
+    ("end", "shown"),
+    [("\r\n", "<U+000D>"), ("\u2028", "<U+2028>"), ("\u2029", "<U+2029>"), ("\x0b", "<U+000B>"), ("\x1c", "<U+001C>")],
+)
+def test_another_line_break_is_another_description(end: str, shown: str) -> None:
+    pins = descriptions.pin([offer(description="A.\nB.")])
+    (found,) = [x for x in descriptions.review([offer(description=f"A.{end}B.")], pins).findings if x.rule == "changed"]
+    assert shown in found.text
+
+
+def test_another_word_of_the_server_about_the_effect_is_a_change() -> None:
+    hinted = dataclasses.replace(offer(), hint="read")
+    pins = descriptions.pin([hinted])
+    (found,) = descriptions.review([dataclasses.replace(hinted, hint="irreversible")], pins).findings
+    assert found.text.splitlines()[1:] == ["-hint: read", "+hint: irreversible"]
+    assert descriptions.review([hinted], pins).findings == ()
+
+
+def test_a_tool_that_is_gone_is_a_finding() -> None:
+    found = descriptions.review([offer()], descriptions.pin([offer(), offer("get_tides")]))
+    assert [(each.tool, each.rule) for each in found.findings] == [("get_tides", "removed")]
+    assert (found.held, found.passed) == ([], ["get_weather"])
+    assert repr(found).startswith("gone: get_tides (removed): ")
 
 
 def test_a_difference_spells_hidden_characters_out() -> None:
@@ -234,6 +335,12 @@ def test_the_exercise_wants_four_of_five_and_no_false_alarm() -> None:
     assert not vk.check.review(bad[2:])
     assert not vk.check.review(listed)
     assert not vk.check.review([*bad, "no_such_tool"])
+
+
+@pytest.mark.parametrize("held", ["track_parcel", None, [1], [["track_parcel"]]])
+def test_what_is_no_list_of_names_gets_one_line(held: Any) -> None:
+    (finding,) = vk.check.review(held).findings
+    assert finding == f"a list of names, such as ['track_parcel']; {held!r} is none."
 
 
 def test_a_server_nobody_runs_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 from hypothesis import given, settings
@@ -616,9 +617,27 @@ def in_a_transaction(diary: Any, day: str, time: str, key: str) -> Any:
     return BOOKED
 
 
+class Remembering:
+    """Books what it has not seen, and remembers in the process what it has seen: beside the diary, or on it."""
+
+    def __init__(self, where: str) -> None:
+        self.where, self.beside = where, WeakKeyDictionary[Any, set[str]]()
+
+    def __call__(self, diary: Any, day: str, time: str, key: str) -> Any:
+        seen = diary.__dict__.setdefault("seen", set())
+        if self.where == "beside":
+            seen = self.beside.setdefault(diary, set())
+        if key not in seen:
+            seen.add(key)
+            diary.execute("INSERT INTO bookings VALUES (?, ?, ?)", (day, time, key))
+        return BOOKED
+
+
 @pytest.mark.parametrize(
     ("book", "findings"),
     [
+        (Remembering("on it"), ["killed after its statement 1", "a second process"]),
+        (Remembering("beside"), ["killed after its statement 1", "a second process"]),
         (in_one_statement, []),
         (in_a_transaction, []),
         (never_looks, ["the same order, made twice", "killed after its statement 1", "a second process"]),

@@ -1,4 +1,4 @@
-"""A call on its way through the application, and what its fate may be decided by."""
+"""A call as the application sees it: proposed, wanted or not any more, answered; and what its fate is decided by."""
 
 from __future__ import annotations
 

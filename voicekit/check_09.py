@@ -13,6 +13,8 @@ TO_FIND = 4  # of five; the rules find three of them, and raise one false alarm
 def review(held: Collection[str]) -> Verdict:
     """Notebook 09: of the ten tools of `catalogue.exercise`, are the right ones held back? Four of the five will do."""
     listed = catalogue.exercise()
+    if isinstance(held, str) or not isinstance(held, Collection) or not all(isinstance(name, str) for name in held):
+        return Verdict((f"a list of names, such as ['track_parcel']; {held!r} is none.",))
     findings = [f"a name of the list instead of {name!r}." for name in held if name not in listed]
     hold = {name: hint for name, (_, bad, hint) in listed.items() if bad}
     alarms = {name: hint for name, (_, bad, hint) in listed.items() if not bad and name in held}

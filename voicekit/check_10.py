@@ -20,22 +20,28 @@ class Died(BaseException):
 
 
 class Diary:
-    """A diary as the exercise has it: the table `bookings` (day, time, key), in memory.
+    """A diary as the exercise has it: the table `bookings` (day, time, key), in memory or in an open `database`.
 
-    `before(number)` is called before the `number`-th statement (from 1), and may raise Died or do something else first.
+    `before(number)` and `after(number)` are called around the `number`-th statement (from 1), and may raise Died or do
+    something else.
     """
 
-    def __init__(self) -> None:
-        self._sql = sqlite3.connect(":memory:", isolation_level=None)
-        self._sql.execute("CREATE TABLE bookings (day TEXT, time TEXT, key TEXT)")
+    def __init__(self, database: sqlite3.Connection | None = None) -> None:
+        self._sql = database or sqlite3.connect(":memory:", isolation_level=None)
+        if database is None:
+            self._sql.execute("CREATE TABLE bookings (day TEXT, time TEXT, key TEXT)")
         self.statements = 0
         self.before: Callable[[int], None] = lambda number: None
+        self.after: Callable[[int], None] = lambda number: None
 
     def execute(self, statement: str, values: tuple[Any, ...] = ()) -> sqlite3.Cursor:
         """Carry out one statement of SQL; it is done when this returns."""
         self.statements += 1
-        self.before(self.statements)
-        return self._sql.execute(statement, values)
+        number = self.statements  # of this one: another may be carried out meanwhile
+        self.before(number)
+        done = self._sql.execute(statement, values)
+        self.after(number)
+        return done
 
     @property
     def bookings(self) -> list[tuple[str, str]]:
@@ -47,19 +53,25 @@ class Diary:
         """Whether a BEGIN is waiting for its COMMIT."""
         return self._sql.in_transaction
 
-    def restart(self) -> None:
-        """What a new process finds: an open transaction of the dead one is rolled back."""
-        self.statements, self.before = 0, lambda number: None
+    def restarted(self) -> Diary:
+        """What a new process finds: the rows, without an open transaction of the dead one, and nothing of its memory."""
         if self.in_transaction:
             self._sql.rollback()
+        database = sqlite3.connect(":memory:", isolation_level=None)
+        self._sql.backup(database)
+        return Diary(database)
+
+    def elsewhere(self) -> Diary:
+        """The same rows as another process that runs meanwhile has them."""
+        return Diary(self._sql)
 
 
 def idempotent(book: Book) -> Verdict:
     """Notebook 10: is `book(diary, day, time, key)` one booking per key, whatever happens?
 
     It is given a `Diary` and returns a result as every tool does. Five things happen to it: an order, the same order
-    again, two real orders, a death before each of its statements and a retry, and a second process with the same order
-    in between. What it does wrong is said in words.
+    again, two real orders, a death before and after each of its statements and a retry, and a second process with the
+    same order in between. What a process remembers dies with it, so only the rows of the diary count. What it does wrong is said in words.
     """
     try:
         return Verdict(tuple(_findings(book)))
@@ -91,21 +103,24 @@ def _findings(book: Book) -> Iterator[str]:
 
 
 def _deaths(book: Book, length: int) -> Iterator[str]:
-    for point in range(2, length + 2):
+    for point in range(length + 1):
         diary = Diary()
 
         def die(number: int, point: int = point) -> None:
-            if number == point:
+            if number == max(point, 1):
                 raise Died
 
-        diary.before = die
+        if point == 0:
+            diary.before = die
+        else:
+            diary.after = die
         with contextlib.suppress(Died):
             book(diary, *THURSDAY, "key 1")
-        diary.restart()
+        diary = diary.restarted()
         book(diary, *THURSDAY, "key 1")
         if len(diary.bookings) != 1:
-            after = f"after its statement {point - 1}"
-            yield f"one booking: killed {after} and ordered once more, it leaves {_counted(diary)}."
+            where = f"after its statement {point}" if point else "before its first statement"
+            yield f"one booking: killed {where} and ordered once more, it leaves {_counted(diary)}."
             return
 
 
@@ -115,8 +130,7 @@ def _second_process(book: Book, length: int) -> Iterator[str]:
 
         def meanwhile(number: int, diary: Diary = diary, point: int = point) -> None:
             if number == point and not diary.in_transaction:  # within one the other process has to wait
-                diary.before = lambda number: None
-                book(diary, *THURSDAY, "key 1")
+                book(diary.elsewhere(), *THURSDAY, "key 1")
 
         diary.before = meanwhile
         book(diary, *THURSDAY, "key 1")

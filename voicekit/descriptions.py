@@ -28,6 +28,7 @@ from voicekit.schemas import flaw
 # Words in quotation marks are talked about, not said: documentation may quote an attack. An attack may be quoted, too.
 QUOTED = re.compile(r"\"[^\"]*\"|“[^”]*”|„[^“”]*[“”]|«[^»]*»|`[^`]*`|(?<!\w)'[^']*'(?!\w)")
 TAGS = re.compile("[\U000e0020-\U000e007e]+")  # a second, invisible ASCII
+BREAKS = re.compile("[\r\u2028\u2029]")  # end a line as "\n" does, and look the same
 # Letters that look like Latin ones: the common Cyrillic and Greek ones, and what is read as another letter or digit.
 LOOK_ALIKES = str.maketrans("аеорсухіјѕԁһӏԛԝвкмнтαονρτυκιεχωγ01i", "aeopcyxljsdhlqwbkmhtaovptuklexwyoll")
 
@@ -46,7 +47,7 @@ class Described(Protocol):
 
 
 class Pin(NamedTuple):
-    """What somebody has read and agreed to: the hash of all a model reads, and the text for the next difference."""
+    """What somebody has read and agreed to: the hash of a tool as offered, and the text for the next difference."""
 
     sha256: str
     text: str
@@ -54,7 +55,7 @@ class Pin(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """Why a tool is held back. `rule`: order, steers, shadows, hidden, schema, changed, new or twice."""
+    """Why a tool is held back. `rule`: order, steers, shadows, hidden, schema, changed, new; or removed: it is gone."""
 
     tool: str
     rule: str
@@ -79,16 +80,24 @@ class Review:
         return [name for name in self.names if name not in self.held]
 
     def __repr__(self) -> str:
-        lines = [f"held back: {visible(each.tool)} ({each.rule}): {each.text}" for each in self.findings]
+        lines = [
+            f"{'gone' if each.rule == 'removed' else 'held back'}: {visible(each.tool)} ({each.rule}): {each.text}"
+            for each in self.findings
+        ]
         return "\n".join([*lines, f"let through: {', '.join(self.passed) or 'nothing'}"])
 
 
 def reads(tool: Described) -> str:
-    """All that a model reads of a tool, as one text: name, description and schema, a line each."""
-    parameters = tool.parameters.get("properties", {}) if isinstance(tool.parameters, dict) else {}
-    rest = {name: value for name, value in dict(tool.parameters or {}).items() if name != "properties"}
-    lines = [tool.name, *tool.description.splitlines(), *(f"{n}: {canonical(p)}" for n, p in parameters.items())]
-    return "\n".join([*lines, canonical(rest)])
+    """What is offered, for a person: name, each line of the description, each parameter, the rest of the schema, hint.
+
+    Every line says what it is, so that no description can pass one off as a parameter. It is broken at line feeds only.
+    """
+    schema = tool.parameters if isinstance(tool.parameters, Mapping) else {}
+    parameters = schema["properties"] if isinstance(schema.get("properties"), Mapping) else {}
+    rest = {name: value for name, value in schema.items() if name != "properties"} if parameters else tool.parameters
+    lines = [f"name: {tool.name}", *(f"description: {line}" for line in tool.description.split("\n"))]
+    lines += [f"parameter {name}: {canonical(each)}" for name, each in parameters.items()]
+    return "\n".join([*lines, f"schema: {canonical(rest)}", f"hint: {_hint(tool)}"])
 
 
 def pin(tools: Iterable[Described]) -> dict[str, Pin]:
@@ -100,7 +109,7 @@ def pin(tools: Iterable[Described]) -> dict[str, Pin]:
     for tool in tools:
         if tool.name in pins:
             raise ValueError(f"two tools are called {visible(tool.name)}; a pin is for one")
-        pins[tool.name] = Pin(hashlib.sha256(reads(tool).encode()).hexdigest(), reads(tool))
+        pins[tool.name] = Pin(_hash(tool), reads(tool))
     return pins
 
 
@@ -108,6 +117,8 @@ def review(
     tools: Iterable[Described], pins: Mapping[str, Pin] | None = None, *, local_names: Iterable[str] = ()
 ) -> Review:
     """Go through tools that somebody else describes, against `pins` (None: this is the first time) and the rules.
+
+    A tool that is pinned and not among `tools` is a finding as well: who counted on it has to know.
 
     local_names   the tools of the application itself, whose names nobody else may use or imitate
     """
@@ -123,13 +134,16 @@ def review(
             found.append(Finding(tool.name, "schema", problem))
         if pins is not None:
             found += _unpinned(tool, pins)
+    gone = [name for name in pins or {} if name not in names]
+    found += [Finding(name, "removed", "it was read, and is not offered any more") for name in gone]
     return Review(tuple(found), tuple(dict.fromkeys(names)))
 
 
 def difference(before: str, after: str) -> str:
     """The lines that went (-) and came (+), hidden characters spelled out."""
-    lines = difflib.unified_diff(visible(before).splitlines(), visible(after).splitlines(), lineterm="", n=0)
-    return "\n".join(line for line in lines if not line.startswith(("---", "+++", "@@")))
+    old, new = (BREAKS.sub(lambda found: f"<U+{ord(found[0]):04X}>", visible(text)) for text in (before, after))
+    lines = list(difflib.unified_diff(old.split("\n"), new.split("\n"), lineterm="", n=0))
+    return "\n".join(line for line in lines[2:] if not line.startswith("@@"))
 
 
 def visible(text: str) -> str:
@@ -198,7 +212,18 @@ def _shadows(name: str, local_names: Iterable[str], earlier: list[str]) -> list[
 def _unpinned(tool: Described, pins: Mapping[str, Pin]) -> list[Finding]:
     if tool.name not in pins:
         return [Finding(tool.name, "new", "nobody has read it yet")]
-    known, text = pins[tool.name], reads(tool)
-    if known.sha256 == hashlib.sha256(text.encode()).hexdigest():
+    known = pins[tool.name]
+    if known.sha256 == _hash(tool):
         return []
-    return [Finding(tool.name, "changed", f"not what was read:\n{difference(known.text, text)}")]
+    return [Finding(tool.name, "changed", f"not what was read:\n{difference(known.text, reads(tool))}")]
+
+
+def _hash(tool: Described) -> str:
+    """Of the whole offer as JSON: there a text can not pass for a part of the schema, nor one line break for another."""
+    offered = canonical([tool.name, tool.description, tool.parameters, _hint(tool)])
+    return hashlib.sha256(offered.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _hint(tool: Described) -> str:
+    """What the server says of the effect: an offer holds its word, and a tool of ours would be served with its own."""
+    return str(getattr(tool, "hint", getattr(tool, "effect", "")))

@@ -1,4 +1,4 @@
-"""A run for the ear and for the reader: a sound player and a transcript that live inside a saved notebook.
+"""The sound player and the transcript that a notebook shows of a run, both inside the saved file.
 
 Sound in a notebook is optional: many viewers drop it. What a lesson needs is in the picture and in the transcript, so
 both objects here also have a plain-text form.

@@ -21,11 +21,13 @@ from typing import Any, Self, TextIO
 
 from voicekit.clock import VirtualLoop
 from voicekit.mcp_server import NOT_INSTALLED
-from voicekit.results import Result, as_result, failed, ok, problem
+from voicekit.results import WENT_WRONG, Result, as_result, failed, ok, problem, unknown
 from voicekit.schemas import model_of_schema, named
 from voicekit.tools import Effect, Tool
 
 SECONDS = 30.0  # that a server may take for anything
+SERVER_MAY_SAY = ("ok", "no_results", "failed")
+NOTHING_DONE = ("failed", "invalid_argument", "cancelled", "needs_consent")
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ class Connection:
         model = model_of_schema(offer.name, offer.parameters)
 
         async def call(**values: Any) -> Result:
-            return await self._wait(self._call(offer.name, named(model, values)))
+            return await self._wait(self._call(offer.name, named(model, values), effect))
 
         schema = {"properties": {}, **offer.parameters}
         return Tool(
@@ -138,12 +140,11 @@ class Connection:
             return future.result(SECONDS)  # time stands still while another process works: `seconds` says how long
         return await asyncio.wrap_future(future)
 
-    async def _call(self, name: str, arguments: dict[str, Any]) -> Result:
+    async def _call(self, name: str, arguments: dict[str, Any], effect: Effect) -> Result:
         answer = await self._client.call_tool(name, arguments)
-        if problem(answer.structured_content) is None:
-            return as_result(answer.structured_content)
         text = "\n".join(getattr(part, "text", "") for part in answer.content).strip()
-        return failed(text or "Something went wrong.") if answer.is_error else ok(text or "Done, without a word.")
+        said = answer.structured_content if isinstance(answer.structured_content, dict) else {}
+        return _result(said, text, bool(answer.is_error), effect)
 
 
 def connect(target: str | Sequence[str]) -> Connection:
@@ -152,6 +153,24 @@ def connect(target: str | Sequence[str]) -> Connection:
     Raises ImportError where the package mcp is missing, and ConnectionError naming the target when nobody answers.
     """
     return Connection(target)
+
+
+def _result(said: dict[str, Any], text: str, is_error: bool, effect: Effect) -> Result:
+    """What a server's answer comes to. It may say that it worked, found nothing or failed; the rest is ours to say.
+
+    A question for consent, or a wish when a result is to be spoken, would steer the application. An error that speaks
+    of success is one, and what a write has done before it went wrong is not known.
+    """
+    status, words = said.get("status"), said.get("summary")
+    summary = words if isinstance(words, str) and words.strip() else text or WENT_WRONG
+    if status in SERVER_MAY_SAY and problem(said) is None and not (is_error and status != "failed"):
+        return as_result({key: value for key, value in said.items() if key != "delivery"})
+    if status in NOTHING_DONE:
+        return failed(summary, reason="error" if status == "failed" else "wrong_shape")
+    if not is_error and status != "unknown" and (text or "status" not in said):
+        return ok(text or "Done, without a word.")
+    reason = "error" if is_error else "wrong_shape"
+    return failed(summary, reason=reason) if effect == "read" else unknown(summary, reason=reason)
 
 
 def _client(target: str | Sequence[str], stderr: TextIO) -> Any:

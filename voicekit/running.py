@@ -1,4 +1,4 @@
-"""A call under way, and what came of calling one off."""
+"""A call as the backend sees it while its tool runs, and what came of calling one off."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def test_a_tool_of_a_server_is_irreversible_unless_we_say_what_it_does(http_shop
     )  # fmt: skip
 
 
-# A server with one tool, `get_weather`, that answers with what it was started with: [structured content, text, is_error].
+# A server with one tool, that answers by number with what it was started with: [structured content, text, is_error].
 ANSWERS = """
 import asyncio, json, sys
 import mcp.types as types
@@ -154,7 +154,7 @@ READ_AS = [
     (({"status": "delivered"}, "It is there.", False), ("ok", None, "It is there."), ("ok", None, "It is there.")),
     ((None, "", False), ("ok", None, "Done, without a word."), ("ok", None, "Done, without a word.")),
     ((FAILED, "", True), ("failed", "no_city", "No such city."), ("failed", "no_city", "No such city.")),
-    ((FINE, "boom", True), ("failed", "error", "All fine."), ("unknown", "error", "All fine.")),
+    ((FINE, "boom", True), ("failed", "error", "boom"), ("unknown", "error", "boom")),
     ((None, "boom", True), ("failed", "error", "boom"), ("unknown", "error", "boom")),
     ((QUESTION, "", False), NOT_ITS_WORD, NOT_ITS_WORD),
     ((QUESTION, "", True), NOT_ITS_WORD, NOT_ITS_WORD),
@@ -167,7 +167,8 @@ READ_AS = [
 @pytest.fixture(scope="module")
 def answers() -> Iterator[mcp_client.Connection]:
     pytest.importorskip("mcp")
-    with mcp_client.connect([sys.executable, "-c", ANSWERS, json.dumps([answer for answer, _, _ in READ_AS])]) as server:
+    listed = json.dumps([answer for answer, _, _ in READ_AS])
+    with mcp_client.connect([sys.executable, "-c", ANSWERS, listed]) as server:
         yield server
 
 

@@ -67,6 +67,7 @@ class ToolBackend:
         self._recovery = Recovery(self._tools, ledger, self._notify)
         self._runs: Counter[str] = Counter()
         self._running: dict[str, Running] = {}
+        self._closed = False
         self._late: set[asyncio.Task[Any]] = set()  # writes that go on after their time-out
 
     @property
@@ -154,6 +155,9 @@ class ToolBackend:
             return await asyncio.shield(self._running[call_id].ending)
         if row["state"] != "validated":
             return self._not_started(call_id)
+        if self._closed:
+            self.cancel(call_id)
+            return cancelled(reason="closed")
         tool, arguments = self.tool(row["tool"]), json.loads(row["arguments"])
         key = self._key(row)
         if key and (answer := await self._answer_of_first(call_id, tool, key, timeout)) is not None:
@@ -227,7 +231,8 @@ class ToolBackend:
             await asyncio.wait(self._late)
 
     async def close(self) -> None:
-        """Stop all that is under way and write down how it ended."""
+        """Stop all that is under way and write down how it ended; from now on nothing starts."""
+        self._closed = True
         tasks = [*(running.ending for running in self._running.values()), *self._late]
         for task in tasks:
             task.cancel()

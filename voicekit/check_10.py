@@ -54,7 +54,7 @@ class Diary:
         return self._sql.in_transaction
 
     def restarted(self) -> Diary:
-        """What a new process finds: the rows, without an open transaction of the dead one, and nothing of its memory."""
+        """What a new process finds: the rows, without an open transaction of the dead one, and none of its memory."""
         if self.in_transaction:
             self._sql.rollback()
         database = sqlite3.connect(":memory:", isolation_level=None)
@@ -71,7 +71,8 @@ def idempotent(book: Book) -> Verdict:
 
     It is given a `Diary` and returns a result as every tool does. Five things happen to it: an order, the same order
     again, two real orders, a death before and after each of its statements and a retry, and a second process with the
-    same order in between. What a process remembers dies with it, so only the rows of the diary count. What it does wrong is said in words.
+    same order in between. What a process remembers dies with it, so only the rows of the diary count. What is wrong is
+    said in words.
     """
     try:
         return Verdict(tuple(_findings(book)))

@@ -219,7 +219,7 @@ def _unpinned(tool: Described, pins: Mapping[str, Pin]) -> list[Finding]:
 
 
 def _hash(tool: Described) -> str:
-    """Of the whole offer as JSON: there a text can not pass for a part of the schema, nor one line break for another."""
+    """Of the whole offer as JSON: there no text passes for a part of the schema, nor one line break for another."""
     offered = canonical([tool.name, tool.description, tool.parameters, _hint(tool)])
     return hashlib.sha256(offered.encode("utf-8", "surrogatepass")).hexdigest()
 

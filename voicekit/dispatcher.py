@@ -82,6 +82,7 @@ class Dispatcher:
         self.request = f"session after {earlier} calls" if earlier else "session"
         self.calls: dict[str, Call] = {}
         self.failure: Exception | None = None
+        self._closed = False
         self.spoken = Spoken(journal)
         self.replies = Replies(conversation, self.calls, policy, journal, now)
         self.asking = Asking(conversation, self.replies, backend, self.calls, journal, now, language)
@@ -134,6 +135,7 @@ class Dispatcher:
 
     async def close(self) -> None:
         """The session is over: stop what still runs; a call that cannot be stopped is left to the ledger."""
+        self._closed = True  # first of all: a call that still arrives starts nothing
         await self.replies.close()
         await self.speech_guard.close()
         tasks = [call.task for call in self.calls.values() if call.task is not None and not call.task.done()]
@@ -146,8 +148,9 @@ class Dispatcher:
 
     def _propose(self, event: ToolCall) -> None:
         """Register the call before anything is awaited, so that a cancellation finds it; an id is taken once."""
-        if event.call_id in self.calls:
-            self._decide("ignored", event.call_id, "the same call id arrived twice; it runs once")
+        if self._closed or event.call_id in self.calls:
+            why = "the application is closed" if self._closed else "the same call id arrived twice; it runs once"
+            self._decide("ignored", event.call_id, why)
             return
         if not self.session.capabilities.delegates:
             self.replies.taken_up()

@@ -162,7 +162,9 @@ def _result(said: dict[str, Any], text: str, is_error: bool, effect: Effect) -> 
     of success is one, and what a write has done before it went wrong is not known.
     """
     status, words = said.get("status"), said.get("summary")
-    summary = words if isinstance(words, str) and words.strip() else text or WENT_WRONG
+    if not isinstance(words, str) or not words.strip() or (is_error and status not in NOTHING_DONE):
+        words = text
+    summary = words or WENT_WRONG
     if status in SERVER_MAY_SAY and problem(said) is None and not (is_error and status != "failed"):
         return as_result({key: value for key, value in said.items() if key != "delivery"})
     if status in NOTHING_DONE:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 import voicekit as vk
-from voicekit import consent_lab
-from voicekit.consent_lab import (
+from voicekit.lesson import provenance
+from voicekit.lessons import consent_lab
+from voicekit.lessons.consent_lab import (
     ATTENTION,
     Attention,
     answers,
@@ -25,7 +26,6 @@ from voicekit.consent_lab import (
     weigh,
     worth_of_yes,
 )
-from voicekit.lesson import provenance
 from voicekit.models import data_path
 from voicekit.runs import Run
 from voicekit.simulator import Settings

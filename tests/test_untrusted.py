@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 import voicekit as vk
-from voicekit import catalogue, costs, descriptions, mcp_client, mcp_server, reading
+from voicekit import descriptions, mcp_client, mcp_server, reading
 from voicekit.backend import ToolBackend
 from voicekit.clock import run_blocking
 from voicekit.gate import Gate
 from voicekit.ledger import Ledger
+from voicekit.lessons import catalogue, costs
 from voicekit.mcp_client import Offer
 from voicekit.rules import Mind
 from voicekit.sessions._common import capabilities, check_tools
@@ -38,7 +39,8 @@ WEATHER = [sys.executable, "-m", "voicekit.mcp_server", "weather"]
 # The same server on the next morning, with a resource.
 NEXT_MORNING = """
 import asyncio
-from voicekit import catalogue, mcp_server
+from voicekit import mcp_server
+from voicekit.lessons import catalogue
 from voicekit.backend import ToolBackend
 from voicekit.ledger import Ledger
 backend = ToolBackend(catalogue.tools("weather", 2), Ledger())

@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import voicekit as vk
-from voicekit import crash
 from voicekit.backend import ToolBackend
 from voicekit.budget import Budget
 from voicekit.clock import run_blocking
 from voicekit.gate import Gate
 from voicekit.ledger import Ledger
+from voicekit.lessons import crash
 from voicekit.policy import Policy
 from voicekit.results import STATUSES, ok
 from voicekit.tools import IdempotencyKey, Tool

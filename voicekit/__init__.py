@@ -11,12 +11,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from voicekit import check
     from voicekit.audio import Clip, clips
     from voicekit.caller import Line
     from voicekit.experiment import Scenario, arun, compare, probe, run, scenarios, sweep
     from voicekit.guardrails import SpeechRule, abort, replace, skip
     from voicekit.lesson import decisions, frames, predicted, table, target
+    from voicekit.lessons import check
     from voicekit.models import claims
     from voicekit.policy import Policy
     from voicekit.replaying import replay
@@ -54,7 +54,7 @@ def __getattr__(name: str) -> Any:
         globals()[name] = value
         return value
     if name == "check":
-        return importlib.import_module("voicekit.check")
+        return importlib.import_module("voicekit.lessons.check")
     raise AttributeError(f"voicekit has no {name!r}; it has {', '.join(__all__)}")
 
 

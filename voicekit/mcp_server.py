@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--ledger", default=":memory:", metavar="FILE", help="where the calls are written down")
     parser.add_argument("--http", type=int, metavar="PORT", help="serve streamable HTTP on 127.0.0.1 instead of stdio")
     options = parser.parse_args(arguments)
-    from voicekit import catalogue
+    from voicekit.lessons import catalogue
     from voicekit.world import World
 
     try:

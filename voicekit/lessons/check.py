@@ -12,25 +12,25 @@ from functools import cache
 from typing import Any
 
 from voicekit.caller import Line
-from voicekit.check_08 import consent_lists as consent_lists
-from voicekit.check_09 import review as review
-from voicekit.check_10 import idempotent as idempotent
 from voicekit.dispatcher import Moment
 from voicekit.experiment import Scenario, Target, run
 from voicekit.instructions import BASE
 from voicekit.lesson import loop
+from voicekit.lessons.check_08 import consent_lists as consent_lists
+from voicekit.lessons.check_09 import review as review
+from voicekit.lessons.check_10 import idempotent as idempotent
+from voicekit.lessons.findings import Findings
 from voicekit.metrics import played, utterances
 from voicekit.policy import Policy
 from voicekit.results import ok, problem
 from voicekit.runs import Run
 from voicekit.tools import Result, Tool
 from voicekit.tools import tool as make_tool
-from voicekit.verdict import Verdict as Verdict
 from voicekit.wording import SENTENCES, sentence_count, words_about
 from voicekit.world import World
 
 
-def silence(run: Run, below: float, above: float = 0.0) -> Verdict:
+def silence(run: Run, below: float, above: float = 0.0) -> Findings:
     """Notebook 00: is the longest silence of a run between `above` and `below` seconds, with the result still heard?"""
     findings = []
     longest, heard = run.values["dead_air_longest"], run.values["time_to_result"]
@@ -42,20 +42,20 @@ def silence(run: Run, below: float, above: float = 0.0) -> Verdict:
     elif longest < above:
         hint = f"the tool may take longer: it has to be {above:g} s or more."
         findings.append(f"the longest silence is {longest:.2f} s ({source}); {hint}")
-    return Verdict(tuple(findings))
+    return Findings(tuple(findings))
 
 
-def empty_search(tool: Any, model: str = "gemini-3.1-flash-live-preview", target: Target = "simulator") -> Verdict:
+def empty_search(tool: Any, model: str = "gemini-3.1-flash-live-preview", target: Target = "simulator") -> Findings:
     """Notebook 01: does a model that gets this tool's empty answer stop searching and tell the caller?
 
     `tool` is called check_stock and is asked for the red kettle, which it does not find. What its function returns goes
     to the model as it is: the kit's own application would have replaced an answer that says nothing.
     """
     if getattr(tool, "name", "") != "check_stock":
-        return Verdict((f"a Tool named check_stock, not {getattr(tool, 'name', type(tool).__name__)}.",))
+        return Findings((f"a Tool named check_stock, not {getattr(tool, 'name', type(tool).__name__)}.",))
     done = loop("stock_red", tool, model=model, target=target)
     if not done.calls:
-        return Verdict(("a call: the model never used your tool.",))
+        return Findings(("a call: the model never used your tool.",))
     findings, (_, result) = [], done.answers[0]
     if len(done.calls) > 1:
         source = "live" if target == "live" else "simulated"
@@ -67,7 +67,7 @@ def empty_search(tool: Any, model: str = "gemini-3.1-flash-live-preview", target
         findings.append(f"the right status; {result['status']} says that something else happened.")
     elif not done.said:
         findings.append("a sentence for the caller, who heard nothing.")
-    return Verdict(tuple(findings))
+    return Findings(tuple(findings))
 
 
 def unannounced(
@@ -76,7 +76,7 @@ def unannounced(
     below: float = 4.0,
     model: str = "gemini-3.1-flash-live-preview",
     target: Target = "simulator",
-) -> Verdict:
+) -> Findings:
     """Notebook 02: are `names` the tools that a model which stands still may call without an announcement?
 
     `seconds` says by tool how long it takes; of several numbers the longest counts. The silence of each is measured in
@@ -93,7 +93,7 @@ def unannounced(
             findings.append(f"{name}: at {slow:g} s the silence is {longest:.2f} s ({source}); announce it.")
         elif longest < below and name not in names:
             findings.append(f"{name}: even at {slow:g} s the silence is {longest:.2f} s ({source}); just call it.")
-    return Verdict(tuple(findings))
+    return Findings(tuple(findings))
 
 
 @cache
@@ -128,7 +128,7 @@ SMALL_TALK = (
 
 def delivery(
     function: Callable[[dict[str, Any], Any], str], model: str = "gemini-3.8-live", target: Target = "simulator"
-) -> Verdict:
+) -> Findings:
     """Notebook 03: does `function(result, moment)` choose well, on a table of moments and in three conversations?"""
     findings = []
     for what, data, state, wanted in DELIVERY_CASES:
@@ -142,7 +142,7 @@ def delivery(
             findings.append(f"{what}: {wanted}, not {chosen}.")
     if not findings:
         findings = [f"in a conversation, {f}" for f in _talks(function, model, target)]
-    return Verdict(tuple(findings))
+    return Findings(tuple(findings))
 
 
 def _talks(function: Callable[[dict[str, Any], Any], str], model: str, target: Target) -> list[str]:
@@ -175,7 +175,7 @@ def _talk(data: dict[str, Any], function: Callable[..., str], model: str, target
 
 
 @dataclass(frozen=True, repr=False)
-class Wording(Verdict):
+class Wording(Findings):
     """What an announcement is about: "caller" (their matter), "machine" (its state), "both" or "neither"."""
 
     about: str = "neither"
@@ -211,7 +211,7 @@ ANNOUNCEMENT_CASES = (
 )
 
 
-def announcements(section: str, model: str = "gpt-realtime", target: Target = "simulator") -> Verdict:
+def announcements(section: str, model: str = "gpt-realtime", target: Target = "simulator") -> Findings:
     """Notebook 04: does a model that reads this `# Preambles` section announce the slow tool, and nothing else?
 
     Three conversations are held: a lookup that takes 0.2 s, one that takes 6 s, and a booking that the caller has just
@@ -233,7 +233,7 @@ def announcements(section: str, model: str = "gpt-realtime", target: Target = "s
             findings.append(f"an announcement of {what}: the longest silence is {longest}.")
         elif wanted and not preamble(said):
             findings.append(f'an action before {what}: "{said}" is about the machine, not about the caller\'s matter.')
-    return Verdict(tuple(findings))
+    return Findings(tuple(findings))
 
 
 def _announced(talk: Run) -> str:
@@ -264,7 +264,7 @@ REVISION_CASES: tuple[tuple[str, tuple[str, dict[str, Any]], tuple[str, dict[str
 
 def revision_key(
     function: Callable[[str, dict[str, Any]], str], model: str = "gemini-3.8-live", target: Target = "simulator"
-) -> Verdict:
+) -> Findings:
     """Notebook 06: does `function(tool, arguments)` tell a changed wish from a second one, in eight conversations?"""
     findings = []
     for said, first, second, outdated in REVISION_CASES:
@@ -280,11 +280,11 @@ def revision_key(
             wanted = "the first result is outdated; give both the same key" if outdated else "both results are wanted"
             findings.append(f'"{said}" ({calls}): {wanted}.')
     if findings:
-        return Verdict(tuple(findings))
+        return Findings(tuple(findings))
     talk = run("friday_thursday", model=model, policy=Policy(revision_key=function), target=target)
     if talk.values["stale_spoken"] or not talk.values["stale_dropped"]:
         findings.append("in the conversation about Friday and Thursday, silence about Friday.")
-    return Verdict(tuple(findings))
+    return Findings(tuple(findings))
 
 
 # A tool of each effect, a conversation that interrupts it, what may then become of the call, and why nothing else may.
@@ -295,7 +295,7 @@ BARGE_IN_CASES: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
 )
 
 
-def on_barge_in(function: Callable[[Tool], Any], model: str = "gpt-realtime", target: Target = "simulator") -> Verdict:
+def on_barge_in(function: Callable[[Tool], Any], model: str = "gpt-realtime", target: Target = "simulator") -> Findings:
     """Notebook 05: does `function(tool)` do the right thing to a read, a write and an irreversible call under way?"""
     findings, tools = [], {each.name: each for each in World().tools()}
     for name, _, allowed, why in BARGE_IN_CASES:
@@ -308,13 +308,13 @@ def on_barge_in(function: Callable[[Tool], Any], model: str = "gpt-realtime", ta
         if chosen not in allowed:
             findings.append(f"{what}: {' or '.join(allowed)}, not {chosen}; {why}.")
     if findings:
-        return Verdict(tuple(findings))
+        return Findings(tuple(findings))
     for name, scenario, _, _ in BARGE_IN_CASES:
         talk = run(scenario, model=model, policy=Policy(on_barge_in=function), target=target)
         effects = [call["effect"] for call in talk.call_rows]
         if "committed" in effects or talk.values["stale_spoken"]:
             findings.append(f"{name}, taken back while it ran: no effect and no word of it in the conversation.")
-    return Verdict(tuple(findings))
+    return Findings(tuple(findings))
 
 
 ANSWER = "Friday"  # the word of the order's answer that matters
@@ -333,7 +333,7 @@ TOLD_CASES: tuple[tuple[str, str | Scenario, dict[str, Any]], ...] = (
 )
 
 
-def told(function: Callable[[Run, str], bool], model: str = "gpt-live-1", target: Target = "simulator") -> Verdict:
+def told(function: Callable[[Run, str], bool], model: str = "gpt-live-1", target: Target = "simulator") -> Findings:
     """Notebook 07: does `function(run, word)` know, in five calls, whether the caller heard the word that matters?"""
     findings = []
     for number, (what, _, _) in enumerate(TOLD_CASES):
@@ -347,7 +347,7 @@ def told(function: Callable[[Run, str], bool], model: str = "gpt-live-1", target
         if answer != heard:
             truth = "the caller has heard it" if heard else "the caller has not heard it"
             findings.append(f'{what}: {truth} ("{ANSWER}", {talk.meta["provenance"]}); the function says {answer}.')
-    return Verdict(tuple(findings))
+    return Findings(tuple(findings))
 
 
 @cache

@@ -7,8 +7,8 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from voicekit.lessons.findings import Findings
 from voicekit.results import problem
-from voicekit.verdict import Verdict
 
 THURSDAY, FRIDAY = ("thursday", "14:00"), ("friday", "10:00")
 Book = Callable[[Any, str, str, str], Any]
@@ -66,7 +66,7 @@ class Diary:
         return Diary(self._sql)
 
 
-def idempotent(book: Book) -> Verdict:
+def idempotent(book: Book) -> Findings:
     """Notebook 10: is `book(diary, day, time, key)` one booking per key, whatever happens?
 
     It is given a `Diary` and returns a result as every tool does. Five things happen to it: an order, the same order
@@ -75,9 +75,9 @@ def idempotent(book: Book) -> Verdict:
     said in words.
     """
     try:
-        return Verdict(tuple(_findings(book)))
+        return Findings(tuple(_findings(book)))
     except Exception as error:
-        return Verdict((f"an answer: the function raised {type(error).__name__}: {error}",))
+        return Findings((f"an answer: the function raised {type(error).__name__}: {error}",))
 
 
 def _findings(book: Book) -> Iterator[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from voicekit.consent_lab import ATTENTION, Attention, eight_tools, let_through, weigh
-from voicekit.verdict import Verdict
+from voicekit.lessons.consent_lab import ATTENTION, Attention, eight_tools, let_through, weigh
+from voicekit.lessons.findings import Findings
 
 QUESTIONS = 0.7  # in one conversation, in the mean
 EUROS = 10.0  # lost by unwanted calls in 100 conversations
@@ -19,7 +19,7 @@ def consent_lists(
     euros: float = EUROS,
     sent_away: float = SENT_AWAY,
     attention: Attention = ATTENTION,
-) -> Verdict:
+) -> Findings:
     """Notebook 08: are the eight tools so divided that the risk, the questions and the refusals are bearable?
 
     What is on neither list is asked about. `questions` in one conversation, `euros` lost by unwanted calls and
@@ -29,9 +29,9 @@ def consent_lists(
     for label, names in (("without_asking", without_asking), ("never_by_voice", never_by_voice)):
         if isinstance(names, str) or (strange := [name for name in names if name not in known]):
             wrong = names if isinstance(names, str) else strange[0]
-            return Verdict((f"{label} as a set of names from {', '.join(known)}; {wrong!r} is none.",))
+            return Findings((f"{label} as a set of names from {', '.join(known)}; {wrong!r} is none.",))
     if both := [name for name in without_asking if name in never_by_voice]:
-        return Verdict((f"one list for {both[0]}; it is on two.",))
+        return Findings((f"one list for {both[0]}; it is on two.",))
     found, findings = weigh(without_asking, never_by_voice, attention), []
     slips = 100 * let_through(max(1.0, found.questions), attention)
     if found.questions > questions:
@@ -50,7 +50,7 @@ def consent_lists(
             f"more that can be done by voice: {found.sent_away:g} of 100 conversations send the caller elsewhere "
             f"(calculated), at most {sent_away:g}."
         )
-    return Verdict(tuple(findings))
+    return Findings(tuple(findings))
 
 
 def _worst(free: Collection[str], away: Collection[str], slips: float) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Findings:
     """What a check found. True when nothing is missing; prints as one line per finding."""
 
     findings: tuple[str, ...]

@@ -1,0 +1,1 @@
+"""What only the lessons need: their experiments, and the checks of their exercises (`vk.check`)."""

@@ -200,7 +200,7 @@ def test_a_backend_cannot_get_past_the_gate() -> None:
 # Rapid delegations (openclaw/openclaw#116211)
 
 
-def test_a_thousand_delegations_are_one_task_at_a_time_and_the_last_one_speaks() -> None:
+def test_case_28_a_thousand_delegations_are_one_task_at_a_time_and_the_last_one_speaks() -> None:
     active, most, begun = 0, 0, []
 
     class Stubborn:

@@ -231,3 +231,22 @@ def test_a_promise_is_an_announcement_and_nothing_else() -> None:
     for text in ("Shall I book Thursday at two?", "I'm still waiting for the result.", "I found nothing for that.", ""):
         assert not promises(text)
     assert set(FAULTS) >= {"promise_without_call", "phrase_repeated", "two_messages"}
+
+
+@pytest.mark.parametrize(("delivery", "asks"), [("silent", []), ("when_idle", [("c",)])])
+def test_case_2_an_answer_that_was_spoken_with_the_call_is_followed_only_if_a_reply_is_wanted(
+    delivery: Any, asks: list[tuple[str, ...]]
+) -> None:
+    """Six seconds of speech and a call in one response; the tool has "saved" when most of it is still to be heard."""
+
+    async def main() -> App:
+        async with App("gpt-realtime", [noting(0.5)], vk.Policy(delivery=delivery), seconds=6.0) as app:
+            app.session.speak("I have written that down for you.", calls=(call("c", "check_stock", '{"item": "x"}'),))
+            await app.rest()
+            return app
+
+    app = run_blocking(main)
+    assert len(app.session.of("result")) == 1 and app.session.of("cancel") == []
+    assert app.session.of("respond") == asks
+    assert ("preamble_heard" in decided(app)) == bool(asks)
+    assert app.speaker.totals.flushed == 0

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 from voicekit.backend import ToolBackend
+from voicekit.budget import Budget
 from voicekit.conversation import Conversation
 from voicekit.dispatcher import Dispatcher
 from voicekit.gate import Gate
@@ -164,7 +165,9 @@ class App:
         self.ledger = Ledger()
         policy = policy or Policy()
         gate = Gate.of(policy)
-        backend = ToolBackend(tools, self.ledger, random.Random(seed), now=self.now, notify=self._notify, gate=gate)
+        draw, budget = random.Random(seed), Budget(policy.budget)
+        about: dict[str, Any] = {"now": self.now, "notify": self._notify, "gate": gate, "budget": budget}
+        backend = ToolBackend(tools, self.ledger, draw, **about)
         self.dispatcher = Dispatcher(self.conversation, backend, policy, self.journal, self.now, model)
         self._reading: asyncio.Task[None] | None = None
 

@@ -20,10 +20,12 @@ from voicekit.results import Result, ok
 from voicekit.runs import Run
 from voicekit.sessions.base import (
     Audio,
+    Event,
     Heard,
     Said,
     SpeechStarted,
     SpeechStopped,
+    ToolCall,
     ToolCallCancelled,
     TurnDone,
     TurnStarted,
@@ -402,7 +404,13 @@ async def send(text: str, key: IdempotencyKey) -> Result:
     return ok("Sent.")
 
 
+async def look() -> Result:
+    """Look something up."""
+    return ok("Found.")
+
+
 OTHERS = [Tool.of(each, effect="irreversible", seconds=0.5) for each in (transfer, clear, pay, send)]
+OTHERS.append(Tool.of(look, effect="read", seconds=0.1))
 
 
 def agreed(asked: str, name: str, arguments: dict[str, Any], *, wait: float = 1.5, model: str = OPENAI) -> str:
@@ -526,3 +534,99 @@ def test_a_transcript_that_is_closed_and_goes_on_is_one_answer() -> None:
 
     app = run_blocking(main)
     assert app.calls()["a"]["effect"] == "committed"
+
+
+# Which question a yes is to
+
+
+def story(*steps: tuple[float, Any], model: str = OPENAI, policy: vk.Policy = NOBODY) -> App:
+    """`steps`: (seconds after the one before, what happens): events that are emitted, or a text that the agent says."""
+
+    async def main() -> App:
+        async with App(model, OTHERS, policy) as app:
+            app.session.answer = lambda ids: None
+            for seconds, step in steps:
+                await asyncio.sleep(seconds)
+                app.session.speak(step) if isinstance(step, str) else app.session.emit(*step)
+            await asyncio.sleep(3.0)
+            app.dispatcher.asking.let_go("the end")
+            await asyncio.sleep(0.1)
+            return app
+
+    return run_blocking(main)
+
+
+FIFTY, SIXTY = (question("pay", {"euros": euros}, "en") for euros in (50, 60))
+
+
+def paying(euros: int, call_id: str = "c") -> list[Event]:
+    return [ToolCall(call_id, "pay", json.dumps({"euros": euros}), f"turn {call_id}"), TurnDone(f"turn {call_id}")]
+
+
+@pytest.mark.parametrize(("euros", "effect"), [(50, "none"), (60, "committed")])
+def test_a_transcript_that_is_closed_late_brings_no_old_question_back(euros: int, effect: str) -> None:
+    app = story(
+        (0.0, FIFTY), (1.5, [Heard("Hm,", "i1")]), (0.5, SIXTY), (1.5, [Heard("Hm, well.", "i1")]),
+        (0.5, [Heard("Yes.", "i2")]), (0.3, paying(euros)),
+    )  # fmt: skip
+    assert app.calls()["c"]["effect"] == effect
+
+
+def test_what_the_agent_says_while_the_caller_answers_takes_no_question_back() -> None:
+    yes = [SpeechStopped(), Heard("Yes.", "i")]
+    app = story((0.0, FIFTY), (1.2, [SpeechStarted()]), (0.1, "One moment."), (1.4, yes), (0.2, paying(50)))
+    assert app.calls()["c"]["effect"] == "committed"
+
+
+def test_two_questions_in_one_breath_are_answered_by_no_single_yes() -> None:
+    yes = [SpeechStarted(), SpeechStopped(), Heard("Yes.", "i")]
+    app = story((0.0, f"{SIXTY} {FIFTY}"), (1.5, yes), (0.2, paying(50)))
+    assert app.calls()["c"]["effect"] == "none"
+
+
+def test_a_yes_to_a_call_that_was_left_to_a_person_is_none_to_the_next_one() -> None:
+    """While "a" waits for its yes, a lookup uses up the budget; "c" is the same call in the caller's next turn."""
+    policy = vk.Policy(without_asking=frozenset({"look"}), budget={"hops": 1})
+    yes = [SpeechStarted(), SpeechStopped(), Heard("Yes.", "i")]
+    more = [SpeechStarted(), SpeechStopped(), Heard("And what are your opening hours?", "j")]
+    look = [ToolCall("b", "look", "{}", "turn b"), TurnDone("turn b")]
+    app = story(
+        (0.0, paying(50, "a")), (0.2, look), (1.0, FIFTY), (1.5, yes), (1.0, more), (0.5, paying(50, "c")),
+        policy=policy,
+    )  # fmt: skip
+    assert [row["call_id"] for row in app.ledger.queue()] == ["a"]
+    assert app.calls()["c"]["effect"] == "none" and decided(app).count("hold") == 2
+
+
+def test_a_worker_that_never_ends_with_the_question_does_not_ask_for_ever() -> None:
+    async def main() -> App:
+        async with App("gpt-live-1", OTHERS, NOBODY) as app:
+            app.session.answer = lambda ids: None
+            for number in range(5):
+                proposal = call(f"c{number}", "pay", '{"euros": 50}')
+                await app.dispatcher.carry_out(app.dispatcher.enter(proposal))
+                app.session.speak(f"{FIFTY} Take your time.")
+                await asyncio.sleep(1.5)
+                app.session.emit(Heard("Yes, please.", f"i{number}"))
+                await asyncio.sleep(0.5)
+            return app
+
+    app = run_blocking(main)
+    assert decided(app).count("hold") == 2 and decided(app).count("not_confirmed") == 3
+    assert {row["effect"] for row in app.ledger.rows()} == {"none"}
+
+
+def test_while_one_call_waits_for_the_caller_the_next_one_keeps_nobody_busy() -> None:
+    app_busy: list[bool] = []
+
+    async def main() -> None:
+        async with App(OPENAI, OTHERS, NOBODY) as app:
+            app.session.answer = lambda ids: app.session.speak(FIFTY) if not ids else None
+            app.session.speak("", calls=tuple(call(c, "pay", f'{{"euros": {e}}}') for c, e in (("a", 50), ("b", 60))))
+            await asyncio.sleep(3.0)
+            app_busy.append(app.dispatcher.busy)
+            app.dispatcher.asking.let_go("the end")
+            await asyncio.sleep(0.1)
+
+    run_blocking(main)
+    assert app_busy == [False]

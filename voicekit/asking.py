@@ -9,6 +9,7 @@ is said leaves the question open or closes it with no; silence closes it too.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -88,11 +89,15 @@ class Asking:
         self._answer: Answer | None = None
         self._so_far = ""  # of the utterance that is being transcribed
         self._began: float | None = None  # when the caller began it
+        self._standing: Question | None = None  # what had been asked by then
         self._transcript_due = False
         self._closed: tuple[str, Question | None, float | None] | None = None  # the item closed last, as it was before
         self._over = ""  # why no answer will come any more
         self.one_at_a_time = asyncio.Lock()
         """Held by the call that may be asked about: of two open questions nobody knows which one a yes is to."""
+        self.waiting: set[str] = set()
+        """Calls whose turn to be asked about has not come yet."""
+        self._refused: Counter[str] = Counter()  # questions left to a worker elsewhere, since the last yes
         self._unnoticed: Call | None = None  # runs already; what the caller said to it has no words yet
         journal.listen(self._on_journal)
 
@@ -103,17 +108,19 @@ class Asking:
 
         A transcript that was closed and goes on is judged again, as if it had not been closed (GPT-Live does so).
         """
-        if final and self._closed is not None and self._closed[0] == item:
-            _, self._question, self._began = self._closed
         if self._began is None:
-            self._began = self.now()
+            self._begin(self.now())
         self._so_far = piece if final else self._so_far + piece
         if not final:
             return
-        answer = self._judge(self._so_far)
-        self._closed = (item, self._question, self._began) if item is not None else None
+        if self._closed is not None and self._closed[0] == item:
+            _, asked, began = self._closed
+        else:
+            asked, began = self._asked(), self._began
+        answer = self._judge(self._so_far, asked, began)
+        self._closed = (item, asked, began) if item is not None else None
         self._so_far, self._began, self._transcript_due = "", None, False
-        if answer.verdict != "neither":
+        if answer.verdict != "neither" and asked == self._question:
             self._question = None  # answered
         if answer.verdict == "no" and answer.question is not None and not self._held:
             asked = answer.question
@@ -131,14 +138,23 @@ class Asking:
         also if that is still being said."""
         if (asked := self._question) is not None and not self._held:
             self._decide("declined", None, f'"{asked.text}" was answered by a withdrawal', asked_at=asked.begun)
-        self._question = self._answer = self._closed = None
+        self._question = self._standing = self._answer = self._closed = None
         self._void_before = self.now() if self._began is None else self._began
         self.backend.gate.revoke()
 
-    def _judge(self, text: str) -> Answer:
-        began = self.now() if self._began is None else self._began
-        asked = self._question
-        in_time = asked is not None and -OVERLAP_SECONDS <= began - asked.ended <= HOLD_SECONDS
+    def _begin(self, at: float) -> None:
+        """The caller begins to speak: what they answer is what they have heard by now, not what is said meanwhile."""
+        self._began, self._standing = at, self._question
+
+    def _asked(self) -> Question | None:
+        """The question that the utterance so far may be an answer to. One may end on the caller's first sound."""
+        latest, began = self._question, self._began
+        if latest is not None and (began is None or _is_in_time(latest, began)):
+            return latest
+        return self._standing if began is not None else None
+
+    def _judge(self, text: str, asked: Question | None, began: float | None) -> Answer:
+        in_time = asked is not None and _is_in_time(asked, self.now() if began is None else began)
         return Answer(text.strip(), verdict(text, self.language), asked if in_time else None, self.now())
 
     def _take_answer(self, call: Call, answer: Answer) -> None:
@@ -161,7 +177,8 @@ class Asking:
     def _on_journal(self, event: dict[str, Any]) -> None:
         match event["lane"], event["kind"]:
             case "session", "speech_started":
-                self._began = event["t"] if self._began is None else self._began
+                if self._began is None:
+                    self._begin(event["t"])
             case "session", "speech_stopped":
                 self._transcript_due = True
             case "heard", "played":
@@ -169,6 +186,8 @@ class Asking:
 
     def _played(self, text: str, detail: Mapping[str, Any]) -> None:
         """What was heard counts if it ends with a question; what was cut off asks nothing."""
+        if not text.strip():
+            return  # nothing of it was heard, so it takes nothing back
         is_whole = not str(detail["unheard"]).strip() and detail["start"] >= self._void_before
         is_question = text.rstrip().endswith("?") and is_whole
         self._question = Question(text.strip(), detail["start"], detail["stop"]) if is_question else None
@@ -202,7 +221,8 @@ class Asking:
             return False
         if self._agreed_to(call) is None:
             return False
-        self._answer = self._question = self._closed = None
+        self._answer = self._question = self._standing = self._closed = None
+        self._refused.clear()
         self.backend.gate.grant(call.name, call.arguments, at=self.now())
         return True
 
@@ -215,7 +235,7 @@ class Asking:
 
     def _agreed_to(self, call: Call) -> Question | None:
         """The question about this call that the caller's latest utterance was a plain yes to; it is written down."""
-        answer = self._judge(self._so_far) if self._so_far else self._answer
+        answer = self._judge(self._so_far, self._asked(), self._began) if self._so_far else self._answer
         if answer is None or answer.verdict != "yes" or answer.question is None:
             return None
         asked = answer.question
@@ -229,10 +249,7 @@ class Asking:
         """Ask the caller and wait. Returns None when they said yes, otherwise the result of a call that never ran."""
         asked = question(call.name, call.arguments, self.language)
         if self.session.capabilities.delegates:
-            result = needs_consent(asked)  # who works elsewhere says the question, and comes again after the yes
-            self.backend.reject(call.id, result)
-            self._decide("hold", call.id, f"not begun before the caller agrees: {asked}")
-            return result
+            return self._leave_question(call, asked)
         held = self._held[call.id] = _Held(asked, self.now())
         self._decide("hold", call.id, f"not begun before the caller agrees: {asked}")
         try:
@@ -249,6 +266,18 @@ class Asking:
             return None
         self.backend.cancel(call.id)
         return cancelled(sentences(self.language)["not_confirmed"], reason="not_confirmed")
+
+    def _leave_question(self, call: Call, asked: str) -> dict[str, Any]:
+        """Who works elsewhere says the question, as the last thing it says, and comes again after the yes."""
+        self._refused[asked] += 1
+        result = needs_consent(asked)
+        if self._refused[asked] > ASKS:
+            result = cancelled(sentences(self.language)["not_confirmed"], reason="not_confirmed")
+            self._decide("not_confirmed", call.id, f"no clear answer to {ASKS} questions: {asked}", asked_at=self.now())
+        else:
+            self._decide("hold", call.id, f"not begun before the caller agrees: {asked}")
+        self.backend.reject(call.id, result)
+        return result
 
     async def _answer_to(self, call: Call, asked: str, number: int) -> Verdict:
         if self._over:
@@ -323,3 +352,7 @@ class Asking:
 
     def _decide(self, kind: str, call_id: str | None, text: str, **detail: Any) -> None:
         self.journal.add("decision", kind, call_id=call_id, text=text, **detail)
+
+
+def _is_in_time(asked: Question, began: float) -> bool:
+    return -OVERLAP_SECONDS <= began - asked.ended <= HOLD_SECONDS

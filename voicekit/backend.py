@@ -155,15 +155,16 @@ class ToolBackend:
             return await asyncio.shield(self._running[call_id].ending)
         if row["state"] != "validated":
             return self._not_started(call_id)
+        tool, arguments = self.tool(row["tool"]), json.loads(row["arguments"])
         if self._closed:
             self.cancel(call_id)
             return cancelled(reason="closed")
-        tool, arguments = self.tool(row["tool"]), json.loads(row["arguments"])
         key = self._key(row)
         if key and (answer := await self._answer_of_first(call_id, tool, key, timeout)) is not None:
             self.gate.spend(tool.name, arguments)
             return answer
         if why := self.budget.reached(self._at()):
+            self.gate.spend(tool.name, arguments)  # a yes to it is none to the next one
             return self._hand_over(call_id, why)
         refused = self.gate.admit(tool, arguments, route=row["route"], at=self._at())
         if refused is not None:

@@ -101,7 +101,8 @@ class Dispatcher:
         A call that waits for the caller's yes is on its way no longer once they have heard the question.
         """
         tasks = [call for call in self.calls.values() if call.task is not None and not call.task.done()]
-        if any(call.held is None for call in tasks) or (tasks and not self.asking.waits_for_caller):
+        waiting = [call for call in tasks if call.held is not None or call.id in self.asking.waiting]
+        if len(tasks) > len(waiting) or (waiting and not self.asking.waits_for_caller):
             return True
         return self.replies.busy or self.speech_guard.busy
 
@@ -231,7 +232,9 @@ class Dispatcher:
             if self.backend.tool(call.name).effect != "read":
                 self.asking.notice(call)
             return None
+        self.asking.waiting.add(call.id)
         async with self.asking.one_at_a_time:
+            self.asking.waiting.discard(call.id)
             # Meanwhile the request may have been taken back, or a twin of this call may have been begun.
             if call.outdated or call.withdrawn or self.backend.admission(call.id) == "repeat":
                 return None

@@ -78,11 +78,15 @@ def question(tool: str, arguments: Mapping[str, Any], language: str) -> str:
 def asks(text: str, wanted: str) -> bool:
     """Whether what was heard ends with the question `wanted`: the same words in the same order, and nothing after it.
 
-    Whole sentences before it do not matter, other words in its own sentence do ("Shall I not ..."). Numbers count with
-    their sign and their point: 0.5 is not 5.0.
+    Whole sentences before it do not matter unless they ask something too: of two questions in one breath nobody knows
+    which one is answered. Other words in its own sentence do matter ("Shall I not ..."). Numbers count with their sign
+    and their point: 0.5 is not 5.0.
     """
     pieces = re.split(r"(?<=[.!?])\s+", text.strip())
-    return any(_tokens(" ".join(pieces[start:])) == _tokens(wanted) for start in range(len(pieces)))
+    return any(
+        _tokens(" ".join(pieces[start:])) == _tokens(wanted) and "?" not in " ".join(pieces[:start])
+        for start in range(len(pieces))
+    )
 
 
 def _tokens(text: str) -> list[str]:

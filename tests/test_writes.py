@@ -408,7 +408,7 @@ def test_an_order_that_is_repeated_costs_nothing() -> None:
     assert world.bookings == ONE
 
 
-def test_what_is_beyond_the_budget_uses_up_no_consent_and_nobody_is_asked() -> None:
+def test_nobody_is_asked_about_what_is_beyond_the_budget_and_a_yes_to_it_is_used_up() -> None:
     world = World()
     gate = Gate(["check_stock"])
     backend = ToolBackend(world.tools(seconds=1.0), Ledger(), gate=gate, budget=Budget({"hops": 1}))
@@ -423,7 +423,7 @@ def test_what_is_beyond_the_budget_uses_up_no_consent_and_nobody_is_asked() -> N
         backend.budget.turn(2, at=2.0)
         return [*found, (await ordered(backend, "c"))["status"]]
 
-    assert virtual(main) == ["ruled_out", "over_budget", "ok"]
+    assert virtual(main) == ["ruled_out", "over_budget", "needs_consent"]
 
 
 def test_an_order_stands_in_the_queue_once_and_leaves_it_when_the_machine_has_done_it() -> None:

@@ -74,7 +74,7 @@ class Wishes:
             if self.on_barge_in(call) == "cancel":
                 self._stop(call, why)
             else:
-                self._decide("finish", call.id, f"{why}; the call runs on")
+                self._decide("finish", call.id, f"{why}; that does not stop the call")
 
     def on_barge_in(self, call: Call) -> BargeIn:
         if not callable(self.policy.on_barge_in):

@@ -38,11 +38,14 @@ class VirtualLoop(looptime.LoopTimeEventLoop, asyncio.SelectorEventLoop):
 
         def select(timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
             # Here and not by turning the whole loop (`noop_cycles`), which does the same for five times the price.
-            if timeout:
-                for _ in range(POLLS):
-                    if poll(0):
-                        break
-            return jump(timeout)
+            # looptime is asked only when time may have to move.
+            if timeout is not None:
+                for _ in range(POLLS if timeout > 0 else 1):
+                    if ready := poll(0):
+                        return ready
+                if timeout <= 0:
+                    return []
+            return jump(timeout) or jump(timeout)  # the first of the two is the empty cycle it insists on
 
         selector.select = select  # type: ignore[method-assign]
 

@@ -29,8 +29,9 @@ def pink(count: int, level: float, seed: int = 1) -> np.ndarray:
 
 
 def probabilities(detector: vad.Detector, samples: Samples) -> np.ndarray:
-    size = detector.frame
-    return np.array([detector.probability(samples[i : i + size]) for i in range(0, len(samples) - size + 1, size)])
+    """Of all whole frames, heard three at a time, as a tenth of a second brings them."""
+    frames = samples[: len(samples) // detector.frame * detector.frame].reshape(-1, detector.frame)
+    return np.array([found for i in range(0, len(frames), 3) for found in detector.probabilities(frames[i : i + 3])])
 
 
 # What the original computes for 32 ms of silence, the clip yes_please and silence again (onnxruntime 1.32).
@@ -42,18 +43,20 @@ ORIGINAL = [
 
 def test_the_network_computes_what_the_original_computes() -> None:
     sound = full_scale(np.concatenate([np.zeros(FRAME), at_16_khz("yes_please"), np.zeros(4096)]))
+    frames = sound[: len(ORIGINAL) * FRAME].reshape(-1, FRAME)
+    assert vad.Network().probabilities(frames) == pytest.approx(ORIGINAL, abs=0.02)
     network = vad.Network()
-    computed = [network.probability(sound[i * FRAME : (i + 1) * FRAME]) for i in range(len(ORIGINAL))]
-    assert computed == pytest.approx(ORIGINAL, abs=0.02)
+    one_by_one = [found for i in range(len(frames)) for found in network.probabilities(frames[i : i + 1])]
+    assert one_by_one == pytest.approx(vad.Network().probabilities(frames), abs=1e-5)
 
 
 def test_forgetting_starts_a_new_stream() -> None:
-    sound = full_scale(at_16_khz("yes")[:FRAME])
+    sound = full_scale(at_16_khz("yes")[:FRAME])[np.newaxis]
     network = vad.Network()
-    first = network.probability(sound)
-    assert network.probability(sound) != first
+    first = network.probabilities(sound)
+    assert network.probabilities(sound) != first
     network.forget()
-    assert network.probability(sound) == first
+    assert network.probabilities(sound) == first
 
 
 @pytest.mark.parametrize("level", [0, 10, 100, 1000])
@@ -65,14 +68,14 @@ def test_it_does_not_hear_speech_in_a_minute_of_noise(level: int) -> None:
 def asked(monkeypatch: pytest.MonkeyPatch, samples: Samples) -> float:
     """The share of the frames that the network was asked about."""
     calls = 0
-    original = vad.Network.probability
+    original = vad.Network.probabilities
 
-    def counted(network: vad.Network, sound: vad.Floats) -> float:
+    def counted(network: vad.Network, sounds: vad.Floats) -> list[float]:
         nonlocal calls
-        calls += 1
-        return original(network, sound)
+        calls += len(sounds)
+        return original(network, sounds)
 
-    monkeypatch.setattr(vad.Network, "probability", counted)
+    monkeypatch.setattr(vad.Network, "probabilities", counted)
     vad.Recall.known.clear()
     frames = len(probabilities(vad.SpeechDetector(), samples))
     return calls / frames
@@ -96,10 +99,8 @@ def test_sleeping_changes_nothing_that_matters() -> None:
         clip = at_16_khz("never_mind")
         line[4 * RATE : 4 * RATE + len(clip)] += clip
         samples = np.rint(line).astype(np.int16)
-        network = vad.Network()
-        awake = np.array(
-            [network.probability(full_scale(samples[i : i + FRAME])) for i in range(0, 6 * RATE - FRAME, FRAME)]
-        )
+        frames = full_scale(samples[: 6 * RATE // FRAME * FRAME]).reshape(-1, FRAME)
+        awake = np.array(vad.Network().probabilities(frames))
         found = probabilities(vad.SpeechDetector(), samples)[: len(awake)]
         assert np.argmax(found > 0.5) == pytest.approx(np.argmax(awake > 0.5), abs=1)
         assert np.sum(found > 0.5) == pytest.approx(np.sum(awake > 0.5), abs=2)
@@ -114,8 +115,22 @@ def test_a_sentence_is_computed_once_and_known_to_the_last_bit(monkeypatch: pyte
     vad.Recall.known.clear()
     probabilities(vad.SpeechDetector(), np.concatenate([pause, first]))
     assert np.array_equal(probabilities(vad.SpeechDetector(), both), fresh)
-    monkeypatch.setattr(vad.Network, "probability", None)  # nothing is left to compute
+    monkeypatch.setattr(vad.Network, "probabilities", None)  # nothing is left to compute
     assert np.array_equal(probabilities(vad.SpeechDetector(), both), fresh)
+
+
+def test_it_hears_the_same_in_whatever_pieces_the_frames_come() -> None:
+    """The number of frames it is sure to hear before it may fall asleep limits what it hands on at once."""
+    pause = np.zeros(30 * FRAME, np.int16)
+    samples = np.concatenate([pause, at_16_khz("yes"), pause, at_16_khz("stock"), pause])
+    frames = samples[: len(samples) // FRAME * FRAME].reshape(-1, FRAME)
+    one_by_one = vad.SpeechDetector()
+    wanted = [found for i in range(len(frames)) for found in one_by_one.probabilities(frames[i : i + 1])]
+    for size in (2, 3, 7, len(frames)):
+        detector = vad.SpeechDetector()
+        found = [each for i in range(0, len(frames), size) for each in detector.probabilities(frames[i : i + size])]
+        assert found == pytest.approx(wanted, abs=1e-4)
+    assert vad.SpeechDetector().probabilities(frames[:0]) == []
 
 
 def in_noise(name: str, db: float) -> tuple[Samples, float, float]:

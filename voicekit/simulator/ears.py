@@ -128,8 +128,7 @@ class Ears:
         whole = len(self._unheard) // (2 * size) * size
         frames, self._unheard = from_pcm(self._unheard[: 2 * whole]), self._unheard[2 * whole :]
         events: list[Started | Ended] = []
-        for start in range(0, whole, size):
-            probability = self._detector.probability(frames[start : start + size])
+        for probability in self._detector.probabilities(frames.reshape(-1, size)):
             self._heard_ms += self._frame_ms
             event = self._listen(probability)
             if event is not None:

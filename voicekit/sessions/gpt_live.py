@@ -34,6 +34,7 @@ from voicekit.sessions._common import (
     within,
 )
 from voicekit.sessions._gpt_live_events import Reader
+from voicekit.sessions._openai_client import client_for
 from voicekit.sessions._wiretap import connect_options
 from voicekit.sessions.base import (
     Channel,
@@ -46,7 +47,6 @@ from voicekit.sessions.base import (
     SessionError,
     WireTap,
 )
-from voicekit.sessions.gpt_live_sideband import client_for
 
 PROVIDER = "OpenAI"
 CLOSE_SECONDS = 2.0  # how long the service may take from session.close to session.closed

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import ssl
 from collections.abc import AsyncIterator
 from typing import Any, Self, cast
 
@@ -12,7 +11,8 @@ import openai
 from openai.resources.live.sideband import AsyncSidebandConnection
 from websockets.exceptions import ConnectionClosed
 
-from voicekit.sessions._wiretap import connect_options, elide, is_loopback
+from voicekit.sessions._openai_client import client_for
+from voicekit.sessions._wiretap import connect_options, elide
 from voicekit.sessions.base import Endpoint
 
 
@@ -55,14 +55,3 @@ class Sideband:
                 return
             elide(frame)
             yield frame
-
-
-def client_for(endpoint: Endpoint) -> openai.AsyncOpenAI:
-    """The SDK's client. On loopback its HTTP half is never used; an empty trust store spares 50 ms of certificates."""
-    verify = endpoint.tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    local = is_loopback(endpoint.base_url)
-    return openai.AsyncOpenAI(
-        api_key=endpoint.api_key,
-        base_url=endpoint.base_url,
-        http_client=openai.DefaultAsyncHttpxClient(trust_env=False, verify=verify) if local else None,
-    )

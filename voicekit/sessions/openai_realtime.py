@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import Any, NoReturn, Self, cast
@@ -28,8 +27,9 @@ from voicekit.sessions._common import (
     refusal,
     within,
 )
+from voicekit.sessions._openai_client import client_for
 from voicekit.sessions._openai_events import Reader, Truncation, calls_to_metadata
-from voicekit.sessions._wiretap import connect_options, is_loopback
+from voicekit.sessions._wiretap import connect_options
 from voicekit.sessions.base import (
     Delivery,
     Endpoint,
@@ -215,14 +215,7 @@ class OpenAIRealtimeSession:
             await self._wait_for("session.updated")
 
     async def _connect(self) -> AsyncRealtimeConnection:
-        # On loopback the SDK's HTTP client is never used; an empty trust store spares it 50 ms of reading certificates.
-        local = is_loopback(self._endpoint.base_url)
-        verify = self._endpoint.tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        self._client = client = openai.AsyncOpenAI(
-            api_key=self._endpoint.api_key,
-            base_url=self._endpoint.base_url,
-            http_client=openai.DefaultAsyncHttpxClient(trust_env=False, verify=verify) if local else None,
-        )
+        self._client = client = client_for(self._endpoint)
         options = connect_options(self._endpoint, str(client.base_url), self._tap)
         return await client.realtime.connect(
             model=self.config.model, websocket_connection_options=cast(Any, options)

@@ -140,7 +140,7 @@ def spoken_seconds(text: str) -> float:
 @cache
 def tls() -> tuple[ssl.SSLContext, ssl.SSLContext]:
     authority = trustme.CA()
-    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     authority.issue_cert("127.0.0.1").configure_cert(server)
     authority.configure_trust(client)
     return server, client
@@ -148,7 +148,10 @@ def tls() -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 @cache
 def sdk() -> genai.Client:
-    return genai.Client(api_key="x", http_options={"async_client_args": {"ssl": tls()[1]}})
+    client = tls()[1]
+    return genai.Client(
+        api_key="x", http_options={"async_client_args": {"ssl": client}, "client_args": {"verify": client}}
+    )
 
 
 @dataclass
@@ -289,8 +292,10 @@ def converse(
     async def speak(session: Any, start: float) -> None:
         loop = asyncio.get_running_loop()
         last = max((at + length for at, _, length in sayings), default=0.0)
-        for number in range(round((last + 1.2) * 10)):  # then the microphone is off; silence would change nothing
+        for number in range(round((last + 1.2) * 10)):
             now = number / 10
+            if not any(at <= now < at + length + 1.2 for at, _, length in sayings):
+                continue  # the microphone is off; more silence would change nothing
             code = next((code for at, code, length in sayings if at <= now < at + length), 0)
             pcm = code.to_bytes(2, "little") * (RATE // 10)
             await asyncio.sleep(start + now - loop.time())
@@ -375,6 +380,3 @@ def calls_of(socket: Socket) -> list[dict[str, Any]]:
 def words_of(socket: Socket) -> str:
     texts = [frame["serverContent"].get("outputTranscription", {}) for frame in socket.sent if "serverContent" in frame]
     return "".join(each.get("text", "") for each in texts)
-
-
-FIND_ORDER = "Hi, where is my order OD-20260818-001?"

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from fake_session import App, call
+from talks import talk
 
 import voicekit as vk
 from voicekit.clock import run_blocking
@@ -148,7 +149,7 @@ def test_case_42_on_the_wire_the_caller_hears_that_it_is_off() -> None:
 
 
 def test_case_42_the_service_cancels_only_calls_that_are_open() -> None:
-    run = vk.run("booking", model=GEMINI, faults={"cancel_call_after_s": 5.0})  # answered after two seconds
+    run = talk("booking", GEMINI, faults={"cancel_call_after_s": 5.0})  # answered after two seconds
     assert [row["effect"] for row in run.call_rows] == ["committed"] and run.values["unanswered_calls"] == 0
     assert "toolCallCancellation" not in {row["type"] for row in run.wire_rows}
 
@@ -233,11 +234,11 @@ def ask_and_say(*says: tuple[float, str], instead: str = "") -> App:
 # While it is pending
 
 
-@pytest.mark.parametrize("model", [OPENAI, GEMINI, BLOCKING])
-def test_case_74_did_it_go_through_is_answered_truthfully_while_consent_is_pending(model: str) -> None:
+@pytest.mark.parametrize(("model", "pending"), [(OPENAI, 20.0), (GEMINI, 5.0), (BLOCKING, 5.0)])
+def test_case_74_did_it_go_through_is_answered_truthfully_while_consent_is_pending(model: str, pending: float) -> None:
     lines = (
         vk.Line("cancel_friday", at=0.5),
-        vk.Line("did_it_work", after="agent_done", seconds=20.0, patience=40),
+        vk.Line("did_it_work", after="agent_done", seconds=pending, patience=40),
         vk.Line("yes_please", after="agent_done", seconds=0.8),
         vk.Line("did_it_work", after="agent_done", seconds=0.8),
     )
@@ -245,7 +246,7 @@ def test_case_74_did_it_go_through_is_answered_truthfully_while_consent_is_pendi
     said = agent(run)
     asked = next(event["t"] for event in run.event_rows if event["kind"] == "unclear")
     (row,) = run.call_rows
-    assert row["effect"] == "committed" and row["started"] > asked > 20
+    assert row["effect"] == "committed" and row["started"] > asked > pending
     before = " ".join(said[: said.index("Okay.")])
     assert re.search("No, it is not done yet|I'm waiting for your confirmation", before)
     assert "is cancelled" not in before and "Yes, it is done" not in before

@@ -9,6 +9,7 @@ import random
 from typing import Any
 
 import pytest
+from talks import talk
 
 import voicekit as vk
 from voicekit.lesson import provenance
@@ -40,7 +41,6 @@ REFUSED = vk.Scenario(
     lines=(
         vk.Line("cancel_friday", at=0.5),
         vk.Line("no", after="agent_done", seconds=0.6),
-        vk.Line("thanks", after="agent_done", seconds=0.8),
     ),
 )
 
@@ -60,9 +60,10 @@ def test_a_no_that_is_heard_as_yes_is_a_yes_for_everybody_behind_the_ears(model:
     assert heard.problem == "" and heard.values["unanswered_calls"] == 0
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_a_no_that_is_heard_is_a_no(model: str) -> None:
-    assert "committed" not in effects(vk.run(REFUSED, model=model, language="de"))
+def test_a_no_that_is_heard_is_a_no() -> None:
+    run = talk(REFUSED, MODELS[0], language="de")
+    assert "committed" not in effects(run)
+    assert "Nein." in [event["text"] for event in run.event_rows if event["kind"] == "understood"]
 
 
 def test_a_rate_is_drawn_with_the_seed() -> None:
@@ -157,7 +158,8 @@ def test_each_way_of_asking_trades_one_error_for_the_other_or_for_time() -> None
     assert twice["rate, yes"] > plain["rate, yes"] and twice["seconds"] > 1.8 * plain["seconds"]
     assert keyword["rate, no"] < plain["rate, no"] and keyword["rate, yes"] > 5 * plain["rate, yes"]
     assert plain["no taken as yes"] == f"{round(plain['rate, no'] * 4000)} of 4000"
-    assert rates.equals(error_rates(ways("en"), n=4000)) and (rates["turns"] >= 2).all()
+    assert (rates["turns"] >= 2).all()
+    assert error_rates(ways("en"), n=400).equals(error_rates(ways("en"), n=400))
 
 
 def test_a_way_of_asking_is_misheard_in_its_own_language(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +241,7 @@ def test_a_prediction_that_is_no_number_is_said_in_one_line(guess: Any) -> None:
 
 
 def test_the_label_is_that_of_the_runs_or_of_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = vk.run(REFUSED, model=MODELS[0])
+    run = talk(REFUSED, MODELS[0], language="de")
     monkeypatch.setenv("VOICEKIT_TARGET", "live")
     assert provenance(run) == "simulated" and provenance() == "live"
     monkeypatch.setenv("VOICEKIT_TARGET", "replay")
@@ -249,10 +251,19 @@ def test_the_label_is_that_of_the_runs_or_of_the_target(monkeypatch: pytest.Monk
 # German
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("scenario", ["booking", "cancellation", "order_status", "friday_thursday", "never_mind"])
+# Every provider with the call that needs a yes, and every scenario once: its words are the same for all of them.
+@pytest.mark.parametrize(
+    ("scenario", "model"),
+    [
+        *(("booking", model) for model in MODELS),
+        ("cancellation", MODELS[0]),
+        ("order_status", MODELS[1]),
+        ("friday_thursday", MODELS[1]),
+        ("never_mind", MODELS[2]),
+    ],
+)
 def test_the_same_scenario_runs_in_german(scenario: str, model: str) -> None:
-    run = vk.run(scenario, model=model, language="de")
+    run = talk(scenario, model, language="de")
     assert run.problem == "" and run.values["unanswered_calls"] == 0
     assert not [event for event in run.event_rows if event["kind"] == "cue_missed"]
     known = vk.clips()

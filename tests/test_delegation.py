@@ -11,6 +11,7 @@ from typing import Any
 import httpx2
 import openai
 import pytest
+import talks
 
 import voicekit as vk
 from voicekit.arguments import InvalidArguments
@@ -24,12 +25,19 @@ from voicekit.results import ok
 from voicekit.runs import Run
 from voicekit.world import World
 
-MODES = ("client", "responses")
+MODEL = "gpt-live-1"
+HANDED_TO: dict[str, dict[str, Any]] = {"client": {}, "responses": {"delegation": "responses"}}
+MODES = tuple(HANDED_TO)
 ORDER_STATUS = "Your order left our warehouse this morning and arrives on Friday."
 
 
 def talk(scenario: str | Scenario, delegation: str = "client", **options: Any) -> Run:
-    return vk.run(scenario, model="gpt-live-1", delegation=delegation, **options)
+    return talks.talk(scenario, MODEL, **HANDED_TO[delegation], **options)
+
+
+def new_talk(scenario: str | Scenario, delegation: str = "client", **options: Any) -> Run:
+    """A conversation of its own, for what has a memory (a backend, tools, a supervisor)."""
+    return vk.run(scenario, model=MODEL, delegation=delegation, **options)
 
 
 def of(run: Run, kind: str) -> list[dict[str, Any]]:
@@ -44,13 +52,21 @@ def conversation(*lines: Line, **tools: float) -> Scenario:
     return Scenario("test", "", tools, lines)
 
 
+ASKS = conversation(Line("order_status", at=0.5), get_order_status=2.0)  # and that is all the caller says
+CORRECTS = conversation(*vk.scenarios()["friday_thursday"].lines[:2], find_appointment=4.0)
+
+
 # Conversations
 
 
-@pytest.mark.parametrize("delegation", MODES)
-@pytest.mark.parametrize(
-    "scenario", ["order_status", "order_status_chatty", "friday_thursday", "never_mind", "booking", "two_lookups"]
-)
+ENDS = [
+    *itertools.product(["order_status", "order_status_chatty", "friday_thursday", "booking"], MODES),
+    ("never_mind", "client"),
+    ("two_lookups", "responses"),  # the service's backend makes both calls in one response
+]
+
+
+@pytest.mark.parametrize(("scenario", "delegation"), ENDS)
 def test_conversations_end_by_themselves_and_owe_nothing(scenario: str, delegation: str) -> None:
     run = talk(scenario, delegation)
     assert of(run, "problem") == of(run, "cue_missed") == of(run, "unspoken") == []
@@ -100,16 +116,16 @@ def test_finished_said_and_heard_are_three_records(delegation: str) -> None:
 
 
 def test_the_same_run_twice_is_the_same_to_the_byte() -> None:
-    for delegation in MODES:  # the journal and every frame
-        first, second = (talk("friday_thursday", delegation, seed=3) for _ in range(2))
-        assert json.dumps(first.event_rows) == json.dumps(second.event_rows)
+    for delegation in MODES:
+        first, second = (hold("order_status_chatty", delegation) for hold in (talk, new_talk))
+        assert json.dumps(first.event_rows) == json.dumps(second.event_rows)  # the journal and every frame
         assert json.dumps(first.wire_rows) == json.dumps(second.wire_rows)
 
 
-@pytest.mark.parametrize("delegation", MODES)
-@pytest.mark.parametrize("seed", range(4))
+# With seed 2 the application is handed the work before the caller's last words; in the other mode it is not asked.
+@pytest.mark.parametrize(("delegation", "seed"), [("client", 0), ("client", 2), ("responses", 0)])
 def test_friday_is_never_spoken_of_and_thursday_is_booked(delegation: str, seed: int) -> None:
-    run = talk("friday_thursday", delegation, seed=seed)
+    run = talk("friday_thursday", delegation, **({"seed": seed} if seed else {}))
     assert run.values["stale_dropped"] == 1 and run.values["stale_spoken"] == 0
     assert not any("Friday" in text for text in heard(run))
     booked = [json.loads(call["arguments"]) for call in run.call_rows if call["effect"] == "committed"]
@@ -117,29 +133,29 @@ def test_friday_is_never_spoken_of_and_thursday_is_booked(delegation: str, seed:
 
 
 @pytest.mark.parametrize(
-    ("delegation", "stale", "spoken"),
-    [
-        ("client", "drop", False),
-        ("client", "silent", False),
-        ("client", "speak", True),
-        ("responses", "drop", False),
-        ("responses", "silent", False),
-        ("responses", "speak", True),
-    ],
+    ("scenario", "delegation", "bookings"), [("friday_thursday", "client", 1), (CORRECTS, "responses", 0)]
 )
-def test_late_results_follow_the_policy(delegation: str, stale: str, spoken: bool) -> None:
-    run = talk("friday_thursday", delegation, stale=stale)
-    assert any("On Friday" in text for text in heard(run)) == spoken
-    assert any("On Thursday" in text for text in heard(run))
+def test_late_results_are_spoken_if_the_policy_says_so(scenario: Any, delegation: str, bookings: int) -> None:
+    run = talk(scenario, delegation, stale="speak")
+    assert any("On Friday" in text for text in heard(run)) and any("On Thursday" in text for text in heard(run))
+    assert (run.values["stale_spoken"], run.values["stale_dropped"], run.values["unanswered_calls"]) == (1, 0, 0)
+    booked = [call["arguments"] for call in run.call_rows if call["effect"] == "committed"]
+    assert booked == ['{"day":"thursday","time":"14:00"}'] * bookings
+
+
+@pytest.mark.parametrize("delegation", MODES)
+def test_late_results_are_known_and_unsaid_if_the_policy_says_so(delegation: str) -> None:
+    run = talk(CORRECTS, delegation, stale="silent")
+    assert not any("On Friday" in text for text in heard(run)) and any("On Thursday" in text for text in heard(run))
     assert run.values["unanswered_calls"] == 0
-    if delegation == "client" and stale == "silent":
+    if delegation == "client":
         given = next(event for event in of(run, "append") if "On Friday" in event["text"])
         assert given["detail"]["channel"] == "thinking"
 
 
 @pytest.mark.parametrize("delegation", MODES)
 def test_a_silent_delivery_is_known_and_not_said(delegation: str) -> None:
-    run = talk("order_status", delegation, delivery="silent")
+    run = talk(ASKS, delegation, delivery="silent")
     assert ORDER_STATUS not in heard(run)
     assert run.values["unanswered_calls"] == 0
 
@@ -168,7 +184,7 @@ def test_a_gate_in_the_tool_backend_holds_for_both_ways(delegation: str, monkeyp
         raise error
 
     monkeypatch.setattr(ToolBackend, "validate", refuse)
-    run = talk("booking", delegation)
+    run = new_talk(booking(seconds=2.0), delegation)
     assert {call["state"] for call in run.call_rows} == {"rejected"}  # asked for once more, as a repair
     assert of(run, "running") == of(run, "committed") == []
     assert any("is not allowed on the telephone" in text for text in heard(run))
@@ -190,7 +206,7 @@ class Calls:
 
 def test_a_backend_cannot_get_past_the_gate() -> None:
     backend = Calls(("transfer_funds_v2", {}), ("get_order_status", "{broken"), ("get_order_status", {"order_id": 7}))
-    run = talk("order_status", backend=backend)
+    run = new_talk(ASKS, backend=backend)
     assert [answer["reason"] for answer in backend.answers] == ["unknown_tool", "not_json", "invalid_value"]
     assert [call["state"] for call in run.call_rows] == ["rejected"] * 3
     assert run.values["unanswered_calls"] == 0
@@ -220,7 +236,7 @@ def test_case_28_a_thousand_delegations_are_one_task_at_a_time_and_the_last_one_
             active -= 1
             return f"This is the answer to {request.delegation}."
 
-    run = talk("order_status", backend=Stubborn(), faults={"delegations": {"count": 1000, "seconds": 1.0}})
+    run = new_talk(ASKS, backend=Stubborn(), faults={"delegations": {"count": 1000, "seconds": 1.0}})
     created = [event["item"] for event in of(run, "delegated")]
     assert len(created) == 1000
     assert most == 1
@@ -235,7 +251,7 @@ def test_case_28_a_thousand_delegations_are_one_task_at_a_time_and_the_last_one_
 def test_a_tool_that_cannot_be_stopped_is_waited_for_and_not_doubled() -> None:
     stubborn = [each for each in World().tools(seconds=2.0) if each.name == "get_order_status"]
     tools = tuple(dataclasses.replace(each, cancellable=False) for each in stubborn)
-    run = talk("order_status", tools=tools, faults={"delegations": {"count": 1000, "seconds": 1.0}})
+    run = new_talk(ASKS, tools=tools, faults={"delegations": {"count": 50, "seconds": 1.0}})
     started = sorted((call["started"], call["finished"]) for call in run.call_rows)
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(started))
     assert heard(run).count(ORDER_STATUS) == 1
@@ -246,17 +262,18 @@ def test_a_tool_that_cannot_be_stopped_is_waited_for_and_not_doubled() -> None:
 
 
 def test_interrupting_the_speech_leaves_the_work_running() -> None:
+    """The service's backend works on; that the application does is shown by lesson 7, with a booking."""
     scenario = conversation(
         Line("order_status", at=0.5),
         Line("stop_talking", after="heard_text", text="check"),
-        Line("thanks", after="agent_done", seconds=0.5),
-        get_order_status=6.0,
+        get_order_status=5.0,
     )
-    for delegation in MODES:
-        run = talk(scenario, delegation)
-        assert [call["state"] for call in run.call_rows] == ["done"]
-        assert ORDER_STATUS in heard(run)
-        assert len(of(run, "delegated")) == 1
+    run = talk(scenario, "responses")
+    stopped = [event["t"] for event in of(run, "speech_stop")][-1]
+    assert stopped < run.call_rows[0]["finished"]  # there was something left to stop
+    assert [call["state"] for call in run.call_rows] == ["done"]
+    assert ORDER_STATUS in heard(run)
+    assert len(of(run, "delegated")) == 1
 
 
 def booking(*words: str, seconds: float) -> Scenario:
@@ -265,7 +282,6 @@ def booking(*words: str, seconds: float) -> Scenario:
         Line("book_thursday", at=0.5),
         Line("yes_please", after="agent_done", seconds=0.5),
         *[Line(word, after="tool_starts" if word == words[0] else "agent_done", seconds=1.0) for word in words],
-        Line("thanks_michael", after="agent_done", seconds=0.8, patience=30),
         book_appointment=seconds,
         cancel_appointment=1.0,
     )
@@ -276,8 +292,7 @@ TOO_LATE = "I could not stop it any more, but it can be undone."
 PASSED_ON = "All right, I'll pass that on."
 
 
-@pytest.mark.parametrize("choice", ["cancel", "finish"])
-@pytest.mark.parametrize("delegation", MODES)
+@pytest.mark.parametrize(("delegation", "choice"), [("client", "cancel"), ("responses", "finish")])
 def test_a_booking_that_could_not_be_stopped_is_told(delegation: str, choice: str) -> None:
     run = talk(booking("never_mind", seconds=4.0), delegation, on_barge_in=choice)
     assert [call["effect"] for call in run.call_rows] == ["committed"]
@@ -294,10 +309,19 @@ def test_what_was_taken_back_too_late_stays_unsaid_if_stale_is_silent(delegation
     assert not any("is booked" in text for text in heard(run)) and of(run, "not_said")
 
 
-@pytest.mark.parametrize("words", ["never_mind", "cancel_booking"])
-@pytest.mark.parametrize("delegation", MODES)
-def test_that_it_was_cancelled_is_said_once_and_after_the_ledger_says_so(delegation: str, words: str) -> None:
-    run = talk(booking(words, seconds=12.0), delegation, on_barge_in="cancel")
+@pytest.mark.parametrize(
+    ("delegation", "words", "choice"),  # what newer speech takes back is stopped, whatever an interruption does
+    [
+        ("client", "never_mind", "finish"),
+        ("client", "cancel_booking", "cancel"),
+        ("responses", "never_mind", "cancel"),
+        ("responses", "cancel_booking", "finish"),
+    ],
+)
+def test_that_it_was_cancelled_is_said_once_and_after_the_ledger_says_so(
+    delegation: str, words: str, choice: str
+) -> None:
+    run = talk(booking(words, seconds=12.0), delegation, on_barge_in=choice)
     (call,) = run.call_rows
     assert (call["state"], call["effect"]) == ("cancelled", "none")
     assert " ".join(heard(run)).count("That was cancelled.") == 1 and PASSED_ON in " ".join(heard(run))
@@ -305,12 +329,6 @@ def test_that_it_was_cancelled_is_said_once_and_after_the_ledger_says_so(delegat
     assert next(t for t, word in words_heard if "cancelled" in word) > call["finished"]
     assert not any("understand" in text or "forget" in text for text in heard(run))
     assert run.values["unanswered_calls"] == 0
-
-
-@pytest.mark.parametrize("delegation", MODES)
-def test_cancel_my_booking_stops_it_whatever_is_done_at_an_interruption(delegation: str) -> None:
-    run = talk(booking("cancel_booking", seconds=12.0), delegation, on_barge_in="finish")
-    assert [(call["state"], call["effect"]) for call in run.call_rows] == [("cancelled", "none")]
 
 
 @pytest.mark.parametrize("delegation", MODES)
@@ -327,7 +345,8 @@ def test_a_booking_that_is_made_is_told_and_its_cancellation_offered_and_done(de
 
 def test_words_that_come_late_take_nothing_back_a_second_time() -> None:
     """The transcript pauses before its last word, counts as closed, and goes on under the same name."""
-    run = talk("interrupted_booking", tool_seconds=7.0)
+    scenario = vk.scenarios()["interrupted_booking"]
+    run = talk(dataclasses.replace(scenario, lines=scenario.lines[:-1]), tool_seconds=7.0)
     closed = [event["text"] for event in of(run, "understood") if event["text"].startswith("Never mind")]
     assert len(closed) == 2
     assert len(of(run, "finish")) == 1
@@ -347,8 +366,7 @@ def test_cancelled_is_said_only_when_it_is() -> None:
     scenario = conversation(
         Line("cancel_friday", at=0.5),
         Line("yes_please", after="agent_done", seconds=0.5),
-        Line("thanks_michael", after="agent_done", seconds=0.5, patience=20),
-        cancel_appointment=3.0,
+        cancel_appointment=1.5,
     )
     for delegation in MODES:
         run = talk(scenario, delegation)
@@ -375,7 +393,7 @@ def test_an_answer_after_the_session_is_kept_for_the_reader(delegation: str) -> 
 
 
 def test_acknowledged_and_never_spoken() -> None:
-    run = talk("order_status", faults={"unspoken": True})
+    run = talk(ASKS, faults={"unspoken": True})
     given = next(event for event in of(run, "append") if event["text"] == ORDER_STATUS)
     assert given["item"] in [event["item"] for event in of(run, "appended")]
     (unspoken,) = of(run, "unspoken")
@@ -397,7 +415,7 @@ def test_a_backend_is_any_object_with_work() -> None:
             result = await tools.call("get_order_status", {"order_id": "OD-20260818-001"})
             return f"I looked: {result['summary']}"
 
-    run = talk("order_status_chatty", backend=Mine())
+    run = new_talk(ASKS, backend=Mine())
     assert f"I looked: {ORDER_STATUS}" in heard(run)
     assert [(request.delegation, request.texts) for request in seen] == [
         ("item_0001", ("Hi, where is my order OD-20260818-001?",))
@@ -410,13 +428,13 @@ def test_a_backend_that_breaks_does_not_break_the_call() -> None:
         async def work(self, _request: Request, _tools: Toolbox) -> str:
             raise ZeroDivisionError("by zero")
 
-    run = talk("order_status", backend=Broken())
+    run = new_talk(ASKS, backend=Broken())
     assert [event["text"] for event in of(run, "backend_failed")] == ["ZeroDivisionError: by zero"]
     assert "Something went wrong." in heard(run)
 
 
 def test_a_request_is_made_when_the_sentence_is_whole() -> None:
-    for seed in range(4):  # the last words come before the delegation or after it
+    for seed in (0, 2):  # the last words come before the delegation or after it
         run = talk("quick_lookup", seed=seed)
         assert [event["text"] for event in of(run, "took_up")] == ["Do you have the blue kettle in stock?"]
 
@@ -532,7 +550,7 @@ def test_the_service_delegates_to_the_client_unless_told_otherwise() -> None:
 
 def test_a_supervisor_hears_both_sides_and_no_task_text() -> None:
     seen: list[dict[str, Any]] = []
-    run = talk("order_status", supervisor=seen.append)
+    run = new_talk(ASKS, supervisor=seen.append)
     assert ORDER_STATUS in heard(run)
     types = {frame["type"] for frame in seen}
     assert {"session.input_audio.append", "session.output_audio.delta", "session.delegation.created"} <= types

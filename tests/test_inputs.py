@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from talks import talk
 
 import voicekit as vk
 from voicekit import audio, cli, inputs
@@ -231,7 +232,7 @@ def test_bad_usage_is_exit_code_2(say: Callable[..., tuple[int, str, str]], sett
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return vk.run("quick_lookup", model=GPT).save(tmp_path_factory.mktemp("runs") / "good")
+    return talk("quick_lookup", GPT).save(tmp_path_factory.mktemp("runs") / "good")
 
 
 DAMAGES = [

@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+from talks import talk
 
 import voicekit as vk
 from voicekit.metrics import played, utterances
@@ -23,15 +24,19 @@ STOP = vk.Scenario(
         vk.Line("yes_please", after="agent_done", seconds=0.6),
         vk.Line("opening_hours", after="tool_starts", seconds=1.0),
         vk.Line("stop_talking", after="heard_text", text="We are open", seconds=0.2),
-        vk.Line("thanks_michael", after="agent_done", seconds=0.8, patience=40),
     ),
 )
 
 
+def call(model: str, **settings: Any) -> Run:
+    return talk("order_status_chatty", model, **settings)
+
+
 @cache
-def call(model: str, delegation: str | None = None, unspoken: bool = False) -> Run:
-    options: dict[str, Any] = {"delegation": delegation} if delegation else {}
-    return vk.run("order_status_chatty", model=model, faults={"unspoken": True} if unspoken else {}, **options)
+def unspoken() -> tuple[Run, list[dict[str, Any]]]:
+    """The call whose answer is acknowledged and never spoken, and what a supervisor saw of it."""
+    seen: list[dict[str, Any]] = []
+    return vk.run("order_status_chatty", model=MODEL, faults={"unspoken": True}, supervisor=seen.append), seen
 
 
 def column(name: str, models: tuple[str, ...]) -> list[float]:
@@ -51,6 +56,15 @@ def test_every_design_answers_both_questions_and_nobody_is_talked_over(model: st
     assert "open" in heard and "Friday" in heard
 
 
+@pytest.mark.parametrize("model", STANDS_STILL)
+def test_a_model_that_waits_is_silent_until_the_result(model: str) -> None:
+    run = call(model)
+    before = [e for e in run.event_rows if e["kind"] == "playing" and e["t"] < run.call_rows[0]["delivered"]]
+    assert before == []
+    heard = " ".join(word for each in played(run.event_rows) for _, word in each.words)
+    assert heard.index("Your order left") < heard.index("We are open")
+
+
 def test_the_longest_silence_is_long_shorter_and_shortest() -> None:
     still, on, over = (column("dead_air_longest", models) for models in (STANDS_STILL, TALKS_ON, (MODEL,)))
     assert min(still) > 4.0
@@ -67,7 +81,7 @@ def test_the_result_of_the_one_that_hands_over_comes_last() -> None:
 
 
 def test_a_backend_of_the_service_takes_another_round() -> None:
-    client, responses = call(MODEL), call(MODEL, "responses")
+    client, responses = call(MODEL), call(MODEL, delegation="responses")
     assert responses.values["done_to_heard"] > client.values["done_to_heard"] + 0.5
     assert responses.values["unanswered_calls"] == 0
 
@@ -76,7 +90,7 @@ def test_a_backend_of_the_service_takes_another_round() -> None:
 
 
 def test_acknowledged_is_not_heard() -> None:
-    lost, ordinary = call(MODEL, unspoken=True), call(MODEL)
+    (lost, _), ordinary = unspoken(), call(MODEL)
     for kind in ("session.commentary.append", "session.commentary.appended"):
         times = [[row["t"] for row in run.wire_rows if row["type"] == kind] for run in (lost, ordinary)]
         assert times[0] == times[1] and len(times[0]) == 1
@@ -102,16 +116,6 @@ def test_the_delegation_has_no_task_and_comes_before_the_order_number() -> None:
 # Speech and work
 
 
-@pytest.mark.parametrize("delegation", ["client", "responses"])
-@pytest.mark.parametrize(("stale", "spoken", "dropped"), [("speak", 1, 0), ("drop", 0, 1)])
-def test_friday_to_thursday(delegation: str, stale: str, spoken: int, dropped: int) -> None:
-    run = vk.run("friday_thursday", model=MODEL, delegation=delegation, stale=stale)
-    assert (run.values["stale_spoken"], run.values["stale_dropped"]) == (spoken, dropped)
-    assert run.values["unanswered_calls"] == 0
-    booked = [row["arguments"] for row in run.call_rows if row["effect"] == "committed"]
-    assert booked == ['{"day":"thursday","time":"14:00"}']
-
-
 def test_stop_please_stops_the_speech_and_not_the_booking() -> None:
     run = vk.run(STOP, model=MODEL)
     stop = next(each.start for each in utterances(run.event_rows) if each.clip == "stop_talking")
@@ -121,14 +125,8 @@ def test_stop_please_stops_the_speech_and_not_the_booking() -> None:
     assert run.call_rows[0]["heard"] is not None
 
 
-def test_never_mind_stops_the_booking() -> None:
-    run = vk.run("interrupted_booking", model=MODEL)
-    assert (run.call_rows[0]["state"], run.call_rows[0]["effect"]) == ("cancelled", "none")
-
-
 def test_a_supervisor_sees_that_commentary_was_taken_in_and_not_what_it_was() -> None:
-    seen: list[dict[str, Any]] = []
-    vk.run("order_status_chatty", model=MODEL, faults={"unspoken": True}, supervisor=seen.append)
+    _, seen = unspoken()
     kinds = {frame["type"] for frame in seen}
     assert "session.commentary.appended" in kinds and "session.commentary.append" not in kinds
     assert not any("warehouse" in str(frame) for frame in seen)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -136,7 +137,22 @@ def drawn(figure: Figure) -> Iterator[tuple[Text, Bbox]]:
 
 
 def words(figure: Figure) -> list[str]:
-    return [text.get_text().replace("\n", " ") for text, _ in drawn(figure)]
+    return texts(drawn(figure))
+
+
+def texts(boxes: Iterable[tuple[Text, Bbox]]) -> list[str]:
+    return [text.get_text().replace("\n", " ") for text, _ in boxes]
+
+
+@cache
+def picture(name: str) -> tuple[Figure, list[tuple[Text, Bbox]]]:
+    """The timeline of one of RUNS and what is written in it; drawn once, for all who only look at it."""
+    figure = timeline(*RUNS[name](), title=f"{name} on gpt-realtime")
+    return figure, list(drawn(figure))
+
+
+def shown_in(name: str) -> list[str]:
+    return texts(picture(name)[1])
 
 
 def axes(figure: Figure) -> Axes:
@@ -146,51 +162,49 @@ def axes(figure: Figure) -> Axes:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_no_words_overlap_or_leave_the_picture(name: str) -> None:
-    figure = timeline(*RUNS[name](), title=f"{name} on gpt-realtime")
-    boxes = list(drawn(figure))
+    figure, boxes = picture(name)
     for (one, a), (other, b) in itertools.combinations(boxes, 2):
         shared = min(min(a.x1, b.x1) - max(a.x0, b.x0), min(a.y1, b.y1) - max(a.y0, b.y0))
         assert shared < 2.0, f"{one.get_text()!r} lies over {other.get_text()!r}"
-    assert_inside(figure)
+    assert_inside(figure, boxes)
 
 
-def assert_inside(figure: Figure) -> None:
-    for text, box in drawn(figure):
+def assert_inside(figure: Figure, boxes: list[tuple[Text, Bbox]]) -> None:
+    for text, box in boxes:
         assert box.x0 >= -1 and box.y0 >= -1, text.get_text()
         assert box.x1 <= figure.bbox.x1 + 1 and box.y1 <= figure.bbox.y1 + 1, text.get_text()
 
 
 def test_words_of_speech_stay_inside_their_bars() -> None:
-    figure = timeline(*order_status())
+    figure, boxes = picture("order_status")
     right = axes(figure).transData.transform((17.5, 0))[0]
-    (box,) = [box for text, box in drawn(figure) if text.get_text().startswith("Your order")]
+    (box,) = [box for text, box in boxes if text.get_text().startswith("Your order")]
     assert box.x1 <= right
 
 
 def test_the_longest_silence_is_labelled_with_its_seconds() -> None:
-    shown = words(timeline(*order_status()))
+    shown = shown_in("order_status")
     assert "silence 8.8 s" in shown  # from 5.29 to 14.13
     assert sum(text.startswith("silence") for text in shown) == 1
 
 
 def test_simulated_is_said_when_it_is_so() -> None:
     stereo = np.zeros((RATE, 2), np.int16)
-    assert "simulated" in words(timeline(*order_status()))
+    assert "simulated" in shown_in("order_status")
     assert "simulated" in words(waveform(stereo))
     assert "simulated" not in words(timeline(*order_status(), simulated=False))
     assert "simulated" not in words(waveform(stereo, simulated=False))
 
 
 def test_calls_show_effect_reason_and_when_the_result_was_heard() -> None:
-    figure = timeline(*friday_thursday())
-    shown = words(figure)
+    shown = shown_in("friday_thursday")
     assert "stale: the caller now wants Thursday, for $5" in shown
     for text in ("cancel_apointment (rejected)", "send_confirmation_mail (unknown)", "0.9 s flushed", "superseded"):
         assert text in shown
     legend = {"effect committed", "effect unknown", "result heard", "result dropped", "not run", "flushed, never heard"}
     assert legend <= set(shown) and "effect undone" not in shown
-    assert "both audible" in shown and "both audible" not in words(timeline(*two_lookups()))
-    assert "3.7 s" in words(timeline(*two_lookups()))  # check_stock: done to heard
+    assert "both audible" in shown and "both audible" not in shown_in("two_lookups")
+    assert "3.7 s" in shown_in("two_lookups")  # check_stock: done to heard
 
 
 def test_a_dropped_result_is_not_shown_as_heard() -> None:
@@ -214,14 +228,16 @@ def test_a_sentence_is_cut_between_words() -> None:
 
 
 def test_bars_are_where_the_sound_was() -> None:
-    bars = [(round(p.get_x(), 3), round(p.get_x() + p.get_width(), 3)) for p in axes(timeline(*order_status())).patches]
+    figure, _ = picture("order_status")
+    bars = [(round(p.get_x(), 3), round(p.get_x() + p.get_width(), 3)) for p in axes(figure).patches]
     for stretch in ((0.53, 5.29), (14.13, 17.47), (7.2, 13.2)):
         assert stretch in bars
 
 
 def test_rows_and_tables_give_the_same_picture_and_every_copy_is_the_same() -> None:
     events, calls = friday_thursday()
-    first, table = timeline(events, calls), timeline(pd.DataFrame(events), pd.DataFrame(calls))
+    first, _ = picture("friday_thursday")
+    table = timeline(pd.DataFrame(events), pd.DataFrame(calls), title="friday_thursday on gpt-realtime")
     shown = first._repr_png_()  # type: ignore[attr-defined]
     assert shown == table._repr_png_()  # type: ignore[attr-defined]
     assert shown[:4] == b"\x89PNG" and len(shown) < 50_000
@@ -244,8 +260,9 @@ def test_the_waveform_marks_the_silence_found_in_the_sound() -> None:
     known = clips()
     stereo = mix([(12_000, known["order_status"].samples)], [(10 * RATE, known["returns"].samples)])
     figure = waveform(stereo, title="a title")
-    assert_inside(figure)
-    shown = words(figure)
+    boxes = list(drawn(figure))
+    assert_inside(figure, boxes)
+    shown = texts(boxes)
     (_, stop), (start, _) = audio_intervals(stereo)[0][-1], audio_intervals(stereo)[1][0]
     assert {f"silence {start - stop:.1f} s", "caller", "agent as heard", "a title"} <= set(shown)
 
@@ -263,11 +280,12 @@ def sweep() -> pd.DataFrame:
 
 def test_a_sweep_shows_medians_in_order_with_n_and_spread() -> None:
     figure = sweep_plot(sweep(), "tool_seconds", "dead_air_longest", "model")
-    assert_inside(figure)
+    boxes = list(drawn(figure))
+    assert_inside(figure, boxes)
     first, second = axes(figure).lines
     assert (list(first.get_xdata()), list(first.get_ydata())) == ([0.5, 2.0, 6.0], [1.0, 2.5, 6.5])
     assert (first.get_marker(), first.get_linestyle()) != (second.get_marker(), second.get_linestyle())
-    shown = words(figure)
+    shown = texts(boxes)
     assert "simulated; median, shaded p10 to p90, n = 5 runs a point" in shown
     assert {"gpt-realtime", "gemini-3.1-flash-live-preview", "tool seconds", "dead air longest (s)"} <= set(shown)
 
@@ -277,8 +295,9 @@ def test_a_sweep_over_names_puts_them_side_by_side_and_live_numbers_are_not_call
     frame["provenance"] = "live"
     frame.loc[0, "n"] = 3
     figure = sweep_plot(frame[frame["tool_seconds"] == 6.0], "model", "dead_air_longest", "tool_seconds")
-    assert_inside(figure)
-    shown = words(figure)
+    boxes = list(drawn(figure))
+    assert_inside(figure, boxes)
+    shown = texts(boxes)
     assert {"gpt-realtime", "gemini-3.1- flash-live- preview"} <= set(shown)
     assert "median, bars p10 to p90, n = 3 to 5 runs a point" in shown
     assert not [line for line in axes(figure).lines if line.get_linestyle() == "-" and len(line.get_xdata()) > 1]

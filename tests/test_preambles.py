@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import pytest
 from fake_session import App, call
+from talks import talk
 
 import voicekit as vk
 from voicekit.clock import run_blocking
@@ -23,9 +23,8 @@ ANSWER = "There are twelve blue kettles in stock."
 SAYS_IT_FIRST = f'You answer the phone.\n\n# Preambles\n- check_stock: "{ANSWER}"\n'
 
 
-@cache
 def order(model: str, preamble: str, seconds: float) -> Run:
-    return vk.run(ORDER, model=model, preamble=preamble, tool_seconds=seconds)
+    return talk(ORDER, model, preamble=preamble, tool_seconds=seconds)
 
 
 def decided(run: Run | App) -> list[str]:
@@ -93,20 +92,25 @@ def test_a_thinking_model_fills_the_wait_unasked_in_a_turn_of_its_own() -> None:
 
 
 def test_case_11_a_promise_without_a_call_is_followed_by_one_nudge() -> None:
-    run = vk.run(ORDER, model="gpt-realtime", preamble="action", faults={"promise_without_call": True})
+    run = promising("gpt-realtime", True)
     assert decided(run) == ["promise_without_call", "respond", "respond"]
     assert len(run.call_rows) == 1 and heard(run)[-1].startswith("Your order left")
 
 
 def test_case_11_a_promise_broken_again_is_an_honest_failure_and_no_loop() -> None:
-    run = vk.run(ORDER, model="gpt-realtime", preamble="action", faults={"promise_without_call": "always"})
+    run = promising("gpt-realtime", "always")
     assert decided(run) == ["promise_without_call", "respond", "promise_broken"]
     assert sent(run, "response.create") == 1 and run.problem == ""
 
 
 def test_case_11_a_model_that_cannot_be_asked_is_not_nudged() -> None:
-    run = vk.run(ORDER, model="gemini-3.8-live", preamble="action", faults={"promise_without_call": True})
+    run = promising("gemini-3.8-live", True)
     assert decided(run) == ["promise_without_call", "promise_broken"]
+
+
+def promising(model: str, how_often: bool | str) -> Run:
+    faults = {"promise_without_call": how_often}
+    return vk.run(ORDER, model=model, preamble="action", tool_seconds=1.0, faults=faults)
 
 
 def test_a_promise_while_a_call_is_open_is_none() -> None:
@@ -144,7 +148,7 @@ def test_a_result_that_comes_during_its_announcement_is_said_after_it(model: str
 
 
 def test_two_spoken_messages_in_one_response_are_marked() -> None:
-    run = vk.run(ORDER, model="gpt-realtime", preamble="action", faults={"second_message": True}, tool_seconds=5)
+    run = vk.run(ORDER, model="gpt-realtime", preamble="action", faults={"second_message": True}, tool_seconds=3)
     assert decided(run).count("two_messages") == 1
     assert "two_messages" not in decided(order("gpt-realtime", "action", 6.0))
 
@@ -182,7 +186,7 @@ def test_case_30_a_tool_that_only_stores_gives_one_reply_when_silent(delivery: s
 @pytest.mark.parametrize("late", [0.001, 0.005, 0.05])
 def test_case_22_a_result_just_after_the_turn_is_kept_clear_of_its_end(late: float) -> None:
     """The service loses a result that comes within 50 ms after a turn; the application waits that long."""
-    first = vk.run(STOCK, model="gemini-3.8-live", instructions=SAYS_IT_FIRST, tool_seconds=5.0)
+    first = talk(STOCK, "gemini-3.8-live", instructions=SAYS_IT_FIRST, tool_seconds=5.0)
     ends = [event["t"] for event in first.event_rows if event["kind"] == "turn_done"]
     started = first.call_rows[0]["started"]
     run = vk.run(STOCK, model="gemini-3.8-live", instructions=SAYS_IT_FIRST, tool_seconds=ends[0] - started + late,
@@ -191,9 +195,10 @@ def test_case_22_a_result_just_after_the_turn_is_kept_clear_of_its_end(late: flo
     assert heard(run) == [ANSWER, ANSWER]  # the result itself, not the last answer said again: it was not orphaned
     answered = next(event["t"] for event in run.event_rows if event["kind"] == "answered")
     assert answered - ends[0] == pytest.approx(0.06, abs=1e-3)
-    silent = vk.run(STOCK, model="gemini-3.8-live", instructions=SAYS_IT_FIRST, delivery="silent",
-                    tool_seconds=ends[0] - started + late, faults={"orphan_late_result": True})  # fmt: skip
-    assert heard(silent) == [ANSWER]
+    if late == 0.005:
+        silent = vk.run(STOCK, model="gemini-3.8-live", instructions=SAYS_IT_FIRST, delivery="silent",
+                        tool_seconds=ends[0] - started + late, faults={"orphan_late_result": True})  # fmt: skip
+        assert heard(silent) == [ANSWER]
 
 
 # Words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pytest
@@ -151,13 +152,15 @@ def test_an_interrupting_result_just_before_the_caller_speaks(model: str, spoken
     assert near(next(start for start, words in log.turns() if ANSWER in words), spoken_at)
 
 
+@cache
+def blocking_answer(**given: str) -> Log:
+    return converse(NATIVE, [(1.0, ORDER, 1.0)], seconds=12, behavior="BLOCKING", tool=at(6.0, **given))
+
+
 @pytest.mark.parametrize("scheduling", ["SILENT", "WHEN_IDLE", "INTERRUPT"])
 def test_case_41_a_blocking_call_is_always_answered_aloud(scheduling: str) -> None:
-    logs = [
-        converse(NATIVE, [(1.0, ORDER, 1.0)], seconds=12, behavior="BLOCKING", tool=at(6.0, **given))
-        for given in ({}, {"scheduling": scheduling})
-    ]
-    assert logs[0].sent == logs[1].sent and logs[0].said() == [ANSWER]
+    plain, scheduled = blocking_answer(), blocking_answer(scheduling=scheduling)
+    assert plain.sent == scheduled.sent and plain.said() == [ANSWER]
 
 
 def test_without_a_scheduling_a_result_waits_until_the_model_is_idle() -> None:

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from openai.types.realtime import RealtimeServerEvent
 from websockets.exceptions import ConnectionClosedError
 
@@ -205,6 +205,11 @@ def sound(number: int, ms: int = 100) -> bytes:
     return to_pcm(np.full(RATE * ms // 1000, number * LOUD, np.int16))
 
 
+def sdk(server: Server, path: str = "/v1") -> AsyncOpenAI:
+    http = DefaultAsyncHttpxClient(verify=False)  # nothing goes over it, and loading certificates takes long
+    return AsyncOpenAI(api_key="x", base_url=f"http://127.0.0.1:{server.port}{path}", http_client=http)
+
+
 @contextlib.asynccontextmanager
 async def phone(
     model: str = "gpt-realtime", *, script: dict[str, list[Any]] | None = None, path: str = "/v1", **options: Any
@@ -220,7 +225,7 @@ async def phone(
         return Endpoint(connection, Settings(**options), ears=FakeEars, mind=mind)  # type: ignore[arg-type]
 
     async with Server(lambda connection: endpoint if serves(connection.path) else None) as server:
-        client = AsyncOpenAI(api_key="x", base_url=f"http://127.0.0.1:{server.port}{path}")
+        client = sdk(server, path)
         async with client.realtime.connect(model=model) as connection:
             call = Phone(connection, minds)
             reader = asyncio.create_task(call.read())
@@ -281,7 +286,7 @@ async def test_what_is_no_realtime_model_is_refused_and_closed() -> None:
 @run
 async def test_the_beta_header_is_refused() -> None:
     async with Server(lambda _connection: lambda each: Endpoint(each, Settings())) as server:
-        client = AsyncOpenAI(api_key="x", base_url=f"http://127.0.0.1:{server.port}/v1")
+        client = sdk(server)
         beta = {"OpenAI-Beta": "realtime=v1"}
         async with client.realtime.connect(model="gpt-realtime", extra_headers=beta) as connection:
             assert json.loads(await connection.recv_bytes())["error"]["code"] == "beta_api_shape_disabled"
@@ -302,7 +307,7 @@ async def test_the_session_expires() -> None:
 async def test_a_reconnected_client_gets_another_session() -> None:
     ids = []
     async with Server(lambda _connection: lambda each: Endpoint(each, Settings())) as server:
-        client = AsyncOpenAI(api_key="x", base_url=f"http://127.0.0.1:{server.port}/v1")
+        client = sdk(server)
         for _ in range(2):
             async with client.realtime.connect(model="gpt-realtime") as connection:
                 ids.append(json.loads(await connection.recv_bytes())["session"]["id"])
@@ -970,7 +975,7 @@ async def test_with_real_ears_mind_and_voice() -> None:
         "parameters": {"type": "object", "properties": {"order_id": {"type": "string"}}, "required": ["order_id"]},
     }
     async with Server(lambda _connection: lambda each: Endpoint(each, Settings())) as server:
-        client = AsyncOpenAI(api_key="x", base_url=f"http://127.0.0.1:{server.port}/v1")
+        client = sdk(server)
         async with client.realtime.connect(model="gpt-realtime") as connection:
             call = Phone(connection, [])
             reader = asyncio.create_task(call.read())

@@ -7,10 +7,7 @@ import csv
 import dataclasses
 import datetime
 import json
-import os
 import random
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -1156,37 +1153,37 @@ def test_recovery_keeps_an_effect_that_is_known_where_nobody_can_be_asked() -> N
     ]  # fmt: skip
 
 
-DYING = """
-import asyncio, os, sys
-from voicekit.backend import ToolBackend
-from voicekit.clock import run_blocking
-from voicekit.ledger import Ledger
-from voicekit.tools import IdempotencyKey, Tool
-from voicekit.world import World
-
-world, ledger, when = World(path=sys.argv[1]), Ledger(sys.argv[2]), sys.argv[3]
-
-async def book_appointment(day: str, time: str, key: IdempotencyKey):
-    "Book, and die."
-    if when == "before":
-        os._exit(9)
-    result = await world.book_appointment(day, time, key)
-    if when == "between":  # the diary has it, the ledger does not know yet
-        os._exit(9)
-    asyncio.get_running_loop().call_later(0.1, os._exit, 9)
-    return result
-
-backend = ToolBackend([Tool.of(book_appointment, effect="write", seconds=2.0)], ledger)
-run_blocking(lambda: backend.call("book_appointment", {"day": "thursday", "time": "14:00"}, call_id="a", request="r1"))
-"""
-
-
 @pytest.mark.parametrize(("when", "unsure"), [("before", ["a"]), ("between", []), ("after", [])])
 def test_a_process_that_dies_anywhere_leaves_one_booking(tmp_path: Path, when: str, unsure: list[str]) -> None:
+    """Its end is that nothing is written any more; real processes are killed at every statement in test_writes.py."""
     diary, file = tmp_path / "diary.sqlite", tmp_path / "ledger.sqlite"
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
-    died = subprocess.run([sys.executable, "-c", DYING, str(diary), str(file), when], env=environment, check=False)
-    assert died.returncode == 9
+    dying, left = World(path=diary), Ledger(file)
+
+    async def live() -> None:
+        end = asyncio.Event()
+
+        async def book_appointment(day: str, time: str, key: IdempotencyKey) -> Any:
+            """Book, and die."""
+            if when == "before":
+                end.set()
+                await asyncio.sleep(99)
+            result = await dying.book_appointment(day, time, key)  # type: ignore[arg-type]
+            if when == "between":  # the diary has it, the ledger does not know yet
+                end.set()
+                await asyncio.sleep(99)
+            asyncio.get_running_loop().call_later(0.1, end.set)
+            return result
+
+        backend = ToolBackend([Tool.of(book_appointment, effect="write", seconds=2.0)], left)
+        order = asyncio.create_task(backend.call("book_appointment", THURSDAY, call_id="a", request="r1"))
+        await end.wait()
+        assert not order.done()
+        left.close()
+        dying.close()
+        order.cancel()
+        await asyncio.gather(order, return_exceptions=True)
+
+    virtual(live)
     world, ledger = World(path=diary), Ledger(file)
     backend = backend_of(world, ledger)
     assert row(backend, "a")["state"] == "running"

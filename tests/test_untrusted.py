@@ -1,16 +1,22 @@
-"""Somebody else's text: MCP servers in other processes, steering descriptions, orders in data, empty claims."""
+"""Somebody else's text: MCP servers, steering descriptions, orders in data, empty claims."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import copy
 import dataclasses
 import json
-import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from talks import talk
 
 import voicekit as vk
 from voicekit import descriptions, mcp_client, mcp_server, reading
@@ -36,16 +42,9 @@ HARMLESS = frozenset({"find_place", "get_weather"})
 MODELS = ("gemini-3.8-live", "gpt-realtime", "gpt-live-1")
 OBEYS = {"obeys_text": "yes"}
 WEATHER = [sys.executable, "-m", "voicekit.mcp_server", "weather"]
-# The same server on the next morning, with a resource.
-NEXT_MORNING = """
-import asyncio
-from voicekit import mcp_server
-from voicekit.lessons import catalogue
-from voicekit.backend import ToolBackend
-from voicekit.ledger import Ledger
-backend = ToolBackend(catalogue.tools("weather", 2), Ledger())
-asyncio.run(mcp_server.serve_stdio(mcp_server.server(backend, {"note://1": "Closed on Monday."})))
-"""
+ASKS = vk.Scenario(
+    "asks_for_the_weather", tools={"find_place": 0.5, "get_weather": 0.5}, lines=(vk.Line("weather_landmark", at=0.5),)
+)
 
 
 def shop() -> World:
@@ -56,14 +55,39 @@ def asks_for_the_weather(weather: Tool, world: World, **options: Any) -> vk.Run:
     """A caller asks for the weather, on a model that does whatever it reads; find_place and the diary are ours."""
     ours = [each for each in world.tools() if each.name in ("find_place", "cancel_appointment")]
     options = {"model": "gpt-realtime", "claims": OBEYS} | options
-    return vk.run("place_then_weather", tools=(*ours, weather), **options)
+    return vk.run(ASKS, tools=(*ours, weather), **options)
 
 
 def weather_on(day: int) -> Tool:
     return next(each for each in catalogue.tools("weather", day) if each.name == "get_weather")
 
 
-# --- an MCP server in another process --------------------------------------------------------------------------------
+# --- an MCP server: over stdio in another process, over HTTP in another thread ---------------------------------------
+
+
+@contextlib.contextmanager
+def serving(serve: Callable[[], object]) -> Iterator[str]:
+    """Let `serve` serve HTTP in a thread of this process, which has imported everything; yields the URL it names."""
+    uvicorn = pytest.importorskip("uvicorn")
+    servers: list[Any] = []
+    said: SimpleQueue[str] = SimpleQueue()
+
+    class Stoppable(uvicorn.Server):  # type: ignore[misc, name-defined]
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            servers.append(self)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(uvicorn, "Server", Stoppable)
+        with contextlib.redirect_stderr(SimpleNamespace(write=said.put, flush=lambda: None)):  # type: ignore[type-var]
+            thread.start()
+            url = said.get(timeout=30)
+        try:
+            yield url
+        finally:
+            servers[0].should_exit = True
+            thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -71,12 +95,9 @@ def http_shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, P
     """The shop over streamable HTTP, with two tools free to use; the URL, and the file of its ledger."""
     pytest.importorskip("mcp")
     ledger = tmp_path_factory.mktemp("mcp") / "ledger.sqlite"
-    command = [sys.executable, "-m", "voicekit.mcp_server", "--http", "0", "--ledger", str(ledger)]
-    command += ["--without-asking", "check_stock,get_weather"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        yield process.stderr.readline().strip(), ledger
-        process.terminate()
+    arguments = ["--http", "0", "--ledger", str(ledger), "--without-asking", "check_stock,get_weather"]
+    with serving(lambda: mcp_server.main(arguments)) as url:
+        yield url, ledger
 
 
 @pytest.fixture(scope="module")
@@ -125,26 +146,6 @@ def test_a_tool_of_a_server_is_irreversible_unless_we_say_what_it_does(http_shop
     )  # fmt: skip
 
 
-# A server with one tool, that answers by number with what it was started with: [structured content, text, is_error].
-ANSWERS = """
-import asyncio, json, sys
-import mcp.types as types
-from mcp.server.lowlevel import Server
-from mcp.server.stdio import stdio_server
-answers = json.loads(sys.argv[1])
-async def listed(_context, _params):
-    schema = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
-    return types.ListToolsResult(tools=[types.Tool(name="answer", description="Answers.", input_schema=schema)])
-async def called(_context, params):
-    said, text, is_error = answers[params.arguments["number"]]
-    content = [types.TextContent(type="text", text=text)] if text else []
-    return types.CallToolResult(content=content, structured_content=said, is_error=is_error)
-async def main():
-    served = Server("answers", on_list_tools=listed, on_call_tool=called)
-    async with stdio_server() as (incoming, outgoing):
-        await served.run(incoming, outgoing, served.create_initialization_options())
-asyncio.run(main())
-"""
 FINE, QUESTION = {"status": "ok", "summary": "All fine."}, {"status": "needs_consent", "summary": "Shall I cancel it?"}
 FAILED = {"status": "failed", "summary": "No such city.", "retryable": True, "reason": "no_city"}
 NOT_ITS_WORD = ("failed", "wrong_shape", QUESTION["summary"])
@@ -168,9 +169,21 @@ READ_AS = [
 
 @pytest.fixture(scope="module")
 def answers() -> Iterator[mcp_client.Connection]:
-    pytest.importorskip("mcp")
-    listed = json.dumps([answer for answer, _, _ in READ_AS])
-    with mcp_client.connect([sys.executable, "-c", ANSWERS, listed]) as server:
+    """A server with one tool, that answers by number with what is in READ_AS."""
+    types = pytest.importorskip("mcp.types")
+    from mcp.server.lowlevel import Server
+
+    async def listed(_context: Any, _params: Any) -> Any:
+        schema = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
+        return types.ListToolsResult(tools=[types.Tool(name="answer", description="Answers.", input_schema=schema)])
+
+    async def called(_context: Any, params: Any) -> Any:
+        said, text, is_error = READ_AS[params.arguments["number"]][0]
+        content = [types.TextContent(type="text", text=text)] if text else []
+        return types.CallToolResult(content=content, structured_content=said, is_error=is_error)
+
+    served = Server("answers", on_list_tools=listed, on_call_tool=called)
+    with serving(lambda: asyncio.run(mcp_server.serve_http(served))) as url, mcp_client.connect(url) as server:
         yield server
 
 
@@ -261,8 +274,12 @@ def test_the_shop_and_the_catalogue_pass_the_rules() -> None:
 
 
 def test_case_80_a_description_changed_between_two_connections_is_shown(weather: mcp_client.Connection) -> None:
+    """The same server on the next morning, with a resource."""
     pins = descriptions.pin(weather.offers)
-    with mcp_client.connect([sys.executable, "-c", NEXT_MORNING]) as server:
+    backend = ToolBackend(catalogue.tools("weather", 2), Ledger())
+    note = {"note://1": "Closed on Monday."}
+    served = mcp_server.server(backend, note)
+    with serving(lambda: asyncio.run(mcp_server.serve_http(served))) as url, mcp_client.connect(url) as server:
         found = descriptions.review(server.offers, pins)
         assert server.resources == {"note://1": "Closed on Monday."}
         assert len(server.tools(dict.fromkeys(found.passed, "read"))) == 7
@@ -317,15 +334,20 @@ def test_a_difference_spells_hidden_characters_out() -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_case_80_the_gate_stops_a_steering_description_that_slipped_through(model: str) -> None:
-    open_shop, gated_shop = shop(), shop()
-    unguarded = asks_for_the_weather(weather_on(2), open_shop, model=model)
-    guarded = asks_for_the_weather(weather_on(2), gated_shop, model=model, without_asking=HARMLESS)
-    assert open_shop.bookings == []  # the model obeyed, and nothing was in its way
-    assert gated_shop.bookings == [("friday", "10:00")]
-    calls = {row["tool"]: row["effect"] for row in unguarded.call_rows}
-    assert calls["cancel_appointment"] == "committed"
-    calls = {row["tool"]: row["effect"] for row in guarded.call_rows}
+    """The model obeys: it makes the call, and nothing comes of it."""
+    world = shop()
+    run = asks_for_the_weather(weather_on(2), world, model=model, without_asking=HARMLESS)
+    assert world.bookings == [("friday", "10:00")]
+    calls = {row["tool"]: row["effect"] for row in run.call_rows}
     assert calls == {"find_place": "none", "get_weather": "none", "cancel_appointment": "none"}
+
+
+@pytest.mark.parametrize("day", [2, 3], ids=["case 80, in a description", "case 81, in a weather report"])
+def test_an_order_with_nothing_in_its_way_is_carried_out(day: int) -> None:
+    world = shop()
+    run = asks_for_the_weather(weather_on(day), world)
+    assert world.bookings == []
+    assert {row["tool"]: row["effect"] for row in run.call_rows}["cancel_appointment"] == "committed"
 
 
 def test_the_exercise_wants_four_of_five_and_no_false_alarm() -> None:
@@ -400,14 +422,17 @@ def test_case_81_an_order_in_data_is_stopped_by_the_gate_and_by_nothing_else(
 
 @pytest.mark.parametrize("model", ["gpt-realtime", "gemini-3.8-live"])
 def test_case_81_an_order_in_a_weather_report_in_a_conversation(model: str) -> None:
-    open_shop, gated_shop, other_shop = shop(), shop(), shop()
-    asks_for_the_weather(weather_on(3), open_shop, model=model)
+    gated_shop = shop()
     guarded = asks_for_the_weather(weather_on(3), gated_shop, model=model, without_asking=HARMLESS)
-    asks_for_the_weather(weather_on(3), other_shop, model=model, claims={})
-    assert open_shop.bookings == []
     assert gated_shop.bookings == [("friday", "10:00")]
-    assert all(row["effect"] == "none" for row in guarded.call_rows)
-    assert other_shop.bookings == [("friday", "10:00")]  # a model that tells data from orders
+    calls = {row["tool"]: row["effect"] for row in guarded.call_rows}
+    assert calls == {"find_place": "none", "get_weather": "none", "cancel_appointment": "none"}
+
+
+def test_case_81_a_model_that_tells_data_from_orders_needs_no_gate() -> None:
+    world = shop()
+    asks_for_the_weather(weather_on(3), world, claims={})
+    assert world.bookings == [("friday", "10:00")]
 
 
 def test_case_81_a_note_of_an_earlier_call_is_data_as_well() -> None:
@@ -525,7 +550,7 @@ def test_i_have_sent_it_without_a_call_is_found() -> None:
 
 
 def test_a_claim_with_an_effect_is_none() -> None:
-    booked = vk.run("booking", model="gpt-realtime")
+    booked = copy.deepcopy(talk("booking", "gpt-realtime"))
     assert "booked" in str(booked.transcript())
     assert claims_without_effect(booked) == []
     for row in booked.call_rows:
@@ -534,7 +559,7 @@ def test_a_claim_with_an_effect_is_none() -> None:
 
 
 def test_a_german_claim_is_found_too() -> None:
-    booked = vk.run("booking", model="gpt-realtime")
+    booked = copy.deepcopy(talk("booking", "gpt-realtime"))
     event = next(e for e in booked.event_rows if e["kind"] == "played" and "booked" in str(e["detail"]["words"]))
     event["detail"]["words"] = [(1.0, "Ich"), (1.1, "habe"), (1.2, "Ihnen"), (1.3, "die Mail"), (1.4, "geschickt.")]
     assert [each.phrase for each in claims_without_effect(booked)] == ["habe … geschickt"]
@@ -559,8 +584,9 @@ def test_forty_descriptions_in_tokens() -> None:
 def test_tools_nobody_uses_make_the_answer_late(model: str) -> None:
     own = World().tools(seconds=0.2)
     others = [each for each in forty() if each.name != "get_weather"]
+    asks = vk.Scenario("asks", tools={"check_stock": 0.2}, lines=(vk.Line("stock", at=0.5),))
     few, many = (
-        vk.run("quick_lookup", model=model, tools=tuple(tools), claims={"prefill": "0.24"}).values["time_to_result"]
+        vk.run(asks, model=model, tools=tuple(tools), claims={"prefill": "0.24"}).values["time_to_result"]
         for tools in (own, [*own, *others])
     )
     read = reading.tokens_of(list(ToolBackend(others, Ledger()).declarations())) * 0.24 / 1000
@@ -587,8 +613,9 @@ def test_a_model_that_does_not_act_on_a_claim_refuses_it(claim: str) -> None:
 
 def test_the_wrong_tool_is_taken_in_a_conversation() -> None:
     tools = [*World().tools(seconds=0.2), *catalogue.tools("parcels")]
+    asks = vk.Scenario("asks", tools={"get_order_status": 0.2}, lines=(vk.Line("order_status", at=0.5),))
     taken = {
-        vk.run("order_status", model="gpt-realtime", tools=tuple(tools), claims={"confusion": "0.38"}, seed=seed)
+        vk.run(asks, model="gpt-realtime", tools=tuple(tools), claims={"confusion": "0.38"}, seed=seed)
         .call_rows[0]["tool"]
         for seed in range(3)
     }  # fmt: skip

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import multiprocessing
+import os
 import tempfile
 from collections.abc import Awaitable, Callable
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -14,6 +17,7 @@ import pytest
 from fake_session import App, call
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from talks import talk
 
 import voicekit as vk
 from voicekit.backend import ToolBackend
@@ -54,6 +58,16 @@ def bookings_in(folder: Path) -> list[tuple[str, str]]:
 # --- killed anywhere -------------------------------------------------------------------------------------------------
 
 POINTS = 60  # a booking has more statements than that; each is a point at which the process is killed
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _warm_processes() -> None:
+    """Each killed process is a copy of one that has imported everything: a third of the price."""
+    if crash.START == "forkserver":
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+            multiprocessing.get_context("forkserver").set_forkserver_preload(["warm_shop"])
+            forkserver.ensure_running()
 
 
 @pytest.fixture(scope="module")
@@ -286,7 +300,7 @@ def test_case_32_an_unknown_tool_ends_no_session(model: str) -> None:
     The public case wants no speech after it by default. Here the model gets one round to repair the call, and uses it:
     it calls the right tool instead of saying anything about the wrong one.
     """
-    run = vk.run("order_status_chatty", model=model, faults={"unknown_tool": "transfer_funds_v2"})
+    run = talk("order_status_chatty", model, faults={"unknown_tool": "transfer_funds_v2"})
     assert run.problem == "" and run.values["unanswered_calls"] == 0
     rejected = next(row for row in run.call_rows if row["tool"] == "transfer_funds_v2")
     answer = json.loads(rejected["result"])
@@ -497,7 +511,7 @@ def test_a_budget_that_limits_nothing_is_refused_in_one_line(budget: Any, messag
 
 @pytest.mark.parametrize("model", ["gpt-realtime", "gemini-3.8-live", "gpt-live-1"])
 def test_in_a_conversation_the_caller_hears_that_a_person_takes_over(model: str, tmp_path: Path) -> None:
-    run = vk.run("place_then_weather", model=model, budget={"hops": 1})
+    run = talk("place_then_weather", model, budget={"hops": 1})
     assert {row["tool"]: row["state"] for row in run.call_rows} == {"find_place": "done", "get_weather": "rejected"}
     heard = [event["text"] or "" for event in run.event_rows if event["kind"] == "played"]
     assert any("A colleague will see to it" in text for text in heard)
@@ -512,7 +526,7 @@ def test_in_a_conversation_the_caller_hears_that_a_person_takes_over(model: str,
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> vk.Run:
     folder = tmp_path_factory.mktemp("saved") / "run"
-    return vk.Run.load(vk.run("friday_thursday", model="gpt-realtime").save(folder))
+    return vk.Run.load(talk("friday_thursday", "gpt-realtime").save(folder))
 
 
 def only(frame: Any, tool: str) -> dict[str, Any]:
@@ -576,13 +590,13 @@ def test_an_empty_answer_of_a_changed_tool_is_a_typed_error(saved: vk.Run) -> No
 
 def test_consents_are_taken_from_the_record() -> None:
     """What was agreed to is made again; what was refused is not, whatever the tools are."""
-    agreed = vk.run("booking", model="gpt-realtime", without_asking=frozenset())
+    agreed = talk("booking", "gpt-realtime", without_asking=frozenset())
     assert [row["effect"] for row in agreed.call_rows].count("committed") == 1
     world = World()
     found = vk.replay(agreed, world.tools())
     assert (found["then"] == found["now"]).all() and world.bookings == ONE
 
-    unanswered = vk.run("booking", model="gpt-realtime", on_barge_in="hold_until_confirmed")
+    unanswered = talk("booking", "gpt-realtime", on_barge_in="hold_until_confirmed")
     assert unanswered.call_rows and all(row["started"] is None for row in unanswered.call_rows)
     diary = World()
     found = vk.replay(unanswered, diary.tools())
@@ -591,7 +605,7 @@ def test_consents_are_taken_from_the_record() -> None:
 
 
 def test_what_went_to_a_person_is_not_made_again() -> None:
-    run = vk.run("place_then_weather", model="gpt-realtime", budget={"hops": 1})
+    run = talk("place_then_weather", "gpt-realtime", budget={"hops": 1})
     row = only(vk.replay(run, World().tools()), "get_weather")
     assert (row["then"], row["now"], row["result"]) == ("rejected, over_budget", "not run", None)
 

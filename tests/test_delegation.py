@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -246,6 +247,25 @@ def test_case_28_a_thousand_delegations_are_one_task_at_a_time_and_the_last_one_
     given = [event["detail"]["delegation"] for event in of(run, "append")]
     assert given == [created[-1]]
     assert [text for text in heard(run) if "answer" in text] == [f"This is the answer to {created[-1]}."]
+
+
+@pytest.mark.parametrize(("stale", "channel"), [("drop", None), ("silent", "thinking"), ("speak", "commentary")])
+def test_a_backend_that_answers_although_it_was_replaced_follows_the_policy(stale: str, channel: str | None) -> None:
+    class Unmoved:
+        """Calls no tool and does not let itself be cancelled."""
+
+        async def work(self, request: Request, _tools: Toolbox) -> str:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(2.0)
+            return f"This is the answer to {request.delegation}."
+
+    run = new_talk(ASKS, backend=Unmoved(), stale=stale, faults={"delegations": {"count": 2, "seconds": 1.0}})
+    first, last = (event["item"] for event in of(run, "delegated"))
+    answers = [event["detail"] for event in of(run, "append")]
+    wanted = ([] if channel is None else [(first, channel)]) + [(last, "commentary")]
+    assert [(each["delegation"], each["channel"]) for each in answers] == wanted
+    told = " ".join(heard(run))
+    assert (f"answer to {first}." in told) is (channel == "commentary") and f"answer to {last}." in told
 
 
 def test_a_tool_that_cannot_be_stopped_is_waited_for_and_not_doubled() -> None:

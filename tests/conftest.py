@@ -17,6 +17,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.name not in LONG)
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: a worker waits while its notebook's kernel or a test in real time is at it."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Have the notebooks' kernels be copies of one process, where a process can be copied (not on Windows)."""
     notebooks = [arg for arg in config.args if "notebooks" in arg]

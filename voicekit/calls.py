@@ -75,12 +75,12 @@ def withdraws(text: str, language: str = "en") -> Literal["", "all", "orders"]:
     "all" that was asked for, or only the "orders": what would change something ("cancel my booking").
     """
     plain = " ".join(re.findall(r"[\w']+", text.lower().replace("\u2019", "'")))
-    found = {what for phrase, what in _withdrawals(language) if re.search(rf"\b{re.escape(phrase)}\b", plain)}
+    found = {what for phrase, what in _withdrawals(language) if phrase.search(plain)}
     return "all" if "all" in found else "orders" if found else ""
 
 
 @cache
-def _withdrawals(language: str) -> tuple[tuple[str, str], ...]:
+def _withdrawals(language: str) -> tuple[tuple[re.Pattern[str], str], ...]:
     with data_path("withdrawals.csv").open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["language"] == language]
-    return tuple((row["phrase"].lower(), row["what"]) for row in rows)
+    return tuple((re.compile(rf"\b{re.escape(row['phrase'].lower())}\b"), row["what"]) for row in rows)

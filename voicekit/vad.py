@@ -117,8 +117,8 @@ class Network:
 
     Network and weights: Silero Team, MIT License (data/vad/LICENSE). The weights come from the package silero-vad 6.2.3
     (data/vad/extract.py). In numpy, since the packages that run it weigh 10 to 80 MB, lack a wheel for some machines,
-    and are not faster: here 0.1 ms a frame, two thirds of it where three come together. Its probabilities differ from the
-    original's by less than 0.01.
+    and are not faster: here 0.1 ms a frame, two thirds of it where three come together. Its probabilities differ from
+    the original's by less than 0.01.
     """
 
     def __init__(self) -> None:

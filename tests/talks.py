@@ -7,34 +7,18 @@ a function of its own), calls `vk.run` itself.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import voicekit as vk
 from voicekit.experiment import Scenario
 from voicekit.runs import Run
 
+_held: dict[str, Run] = {}
+
 
 def talk(scenario: str | Scenario, model: str, **settings: Any) -> Run:
     """The run of a scenario, as `vk.run`; not to be changed by the test."""
-    return _held(_Key((scenario, model, settings)))
-
-
-class _Key:
-    """Settings are often mappings, which cannot be looked up; what they print as can."""
-
-    def __init__(self, told: tuple[str | Scenario, str, dict[str, Any]]) -> None:
-        self.told = told
-        self._text = repr((*told[:2], sorted(told[2].items())))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and self._text == other._text
-
-    def __hash__(self) -> int:
-        return hash(self._text)
-
-
-@cache
-def _held(key: _Key) -> Run:
-    scenario, model, settings = key.told
-    return vk.run(scenario, model=model, **settings)
+    key = repr((scenario, model, sorted(settings.items())))
+    if key not in _held:
+        _held[key] = vk.run(scenario, model=model, **settings)
+    return _held[key]

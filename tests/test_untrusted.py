@@ -87,7 +87,8 @@ def serving(serve: Callable[[], object]) -> Iterator[str]:
             yield url
         finally:
             servers[0].should_exit = True
-            thread.join()
+            thread.join(timeout=10)
+            assert not thread.is_alive(), "the server was told to stop 10 s ago and still serves"
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,14 @@
-"""What the whole run of the tests has in common: the order of the files, and warm kernels for the notebooks."""
+"""What the whole run of the tests has in common: the order of the files, and processes that start warm."""
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from pathlib import Path
 
 import pytest
-import warm_kernel
+import warm
 
 # The long files first, so that no worker is left alone with one of them at the end.
 LONG = ("test_stale.py", "test_clock.py")
@@ -17,18 +18,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.name not in LONG)
 
 
+def pytest_collection_finish() -> None:
+    gc.freeze()  # the SDKs and the tests themselves stay: a tenth of a second each time they are looked through
+
+
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are cores: a worker waits while its notebook's kernel or a test in real time is at it."""
     return (os.cpu_count() or 1) + 1
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have the notebooks' kernels be copies of one process, where a process can be copied (not on Windows)."""
-    notebooks = [arg for arg in config.args if "notebooks" in arg]
-    if not notebooks or not hasattr(os, "fork"):
+    """Have workers and notebooks' kernels be copies of one process, where a process can be copied (not on Windows)."""
+    notebooks = any("notebooks" in arg for arg in config.args)
+    workers = config.getoption("tx", None) or []
+    if not hasattr(os, "fork") or not (notebooks or workers):
         return
-    if warm_kernel.ADDRESS not in os.environ:  # the workers find it by the environment
-        folder = tempfile.TemporaryDirectory(prefix="voicekit-kernels-")
+    if warm.ADDRESS not in os.environ:  # the workers find it by the environment
+        folder = tempfile.TemporaryDirectory(prefix="voicekit-warm-")
         config.add_cleanup(folder.cleanup)
-        config.add_cleanup(warm_kernel.start(Path(folder.name)))
-    config.option.nbval_current_env, config.option.nbval_kernel_name = False, warm_kernel.NAME
+        config.add_cleanup(warm.start(Path(folder.name)))
+        config.option.tx = [f"{spec}//python={warm.WORKER}" if spec == "popen" else spec for spec in workers]
+    if notebooks:
+        config.option.nbval_current_env, config.option.nbval_kernel_name = False, warm.NAME

@@ -17,7 +17,7 @@ from typing import Any, NoReturn, Self, cast
 
 import openai
 from openai.resources.live.live import AsyncLiveConnection
-from openai.types.live import InputAudioAppendEvent
+from openai.types.live import InputAudioAppendEvent, ServerEvent
 from websockets.exceptions import ConnectionClosed
 
 from voicekit.sessions._common import (
@@ -34,7 +34,7 @@ from voicekit.sessions._common import (
     within,
 )
 from voicekit.sessions._gpt_live_events import Reader
-from voicekit.sessions._openai_client import client_for
+from voicekit.sessions._openai_client import client_for, receive
 from voicekit.sessions._wiretap import connect_options
 from voicekit.sessions.base import (
     Channel,
@@ -306,7 +306,7 @@ class GptLiveSession:
             if self._connection is None or self._reader.closed:
                 raise Ended("closed", "the session is closed")
             try:
-                event = await self._connection.recv()
+                event = await receive(self._connection, ServerEvent)
             except ConnectionClosed as closed:
                 raise closing(closed, PROVIDER) from None
             except ValueError as error:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, Self, cast
 
 import openai
 from openai.resources.realtime.realtime import AsyncRealtimeConnection
-from openai.types.realtime import InputAudioBufferAppendEvent
+from openai.types.realtime import InputAudioBufferAppendEvent, RealtimeServerEvent
 from websockets.exceptions import ConnectionClosed
 
 from voicekit.sessions._common import (
@@ -27,7 +27,7 @@ from voicekit.sessions._common import (
     refusal,
     within,
 )
-from voicekit.sessions._openai_client import client_for
+from voicekit.sessions._openai_client import client_for, receive
 from voicekit.sessions._openai_events import Reader, Truncation, calls_to_metadata
 from voicekit.sessions._wiretap import connect_options
 from voicekit.sessions.base import (
@@ -230,7 +230,7 @@ class OpenAIRealtimeSession:
         if self._connection is None:
             raise Ended("closed", "the session is closed")
         try:
-            event = await self._connection.recv()
+            event = await receive(self._connection, RealtimeServerEvent)
         except ConnectionClosed as closed:
             raise closing(closed, PROVIDER) from None
         except ValueError as error:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import csv
+import itertools
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 import soxr
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from voicekit import audio
 from voicekit.audio import RATE, Resampler, framed, from_pcm, read, to_int16, to_pcm
@@ -54,6 +57,39 @@ def test_an_odd_byte_waits_for_the_next_piece(target: int) -> None:
     cut = b"".join(odd.feed(pcm[start : start + 479]) for start in range(0, len(pcm), 479)) + odd.flush()
     assert len(cut) == len(expected)
     assert np.max(np.abs(from_pcm(cut).astype(int) - from_pcm(expected))) <= 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rates=st.sampled_from([(24_000, 16_000), (16_000, 24_000), (24_000, 8_000), (44_100, 24_000)]),
+    parts=st.lists(st.tuples(st.booleans(), st.sampled_from([1, 100, 240, 2400, 6000, 12_345, 20_000])), max_size=6),
+    cuts=st.lists(st.sampled_from([1, 2, 7, 480, 4800, 100_000]), min_size=1, max_size=5),
+)
+def test_silence_between_sounds_is_as_long_as_it_was_however_it_is_cut(
+    rates: tuple[int, int], parts: list[tuple[bool, int]], cuts: list[int]
+) -> None:
+    sound = [is_sound * np.hanning(size) * sine(1.0, size) for is_sound, size in parts]
+    pcm = to_pcm(to_int16(np.concatenate([[], *sound])))
+    resampler, at, out = Resampler(*rates), 0, b""
+    for size in itertools.cycle(cuts):
+        out += resampler.feed(pcm[at : at + size])
+        at += size
+        if at >= len(pcm):
+            break
+    streamed = from_pcm(out + resampler.flush())
+    whole = soxr.resample(from_pcm(pcm), *rates)
+    assert abs(len(streamed) - len(whole)) <= 1
+    assert all(abs(int(a) - int(b)) <= 3 for a, b in zip(streamed, whole, strict=False))
+
+
+def test_silence_comes_out_at_once_and_is_nothing_but_zeros() -> None:
+    resampler = Resampler(RATE, 16_000)
+    piece = bytes(2 * 2400)
+    held_back = 160  # 10 ms that may turn out to lead a sound
+    assert len(resampler.feed(piece)) == 2 * (1600 - held_back)
+    out = [resampler.feed(to_pcm(to_int16(sine(0.1)))), *(resampler.feed(piece) for _ in range(5))]
+    assert sum(map(len, out)) == 2 * 6 * 1600  # the same is held back again
+    assert out[-1] == bytes(2 * 1600)
 
 
 def test_an_empty_stream_stays_empty() -> None:

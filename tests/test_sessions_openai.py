@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import functools
 import json
 from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from openai.resources.live.live import AsyncLiveConnection
+from openai.resources.realtime.realtime import AsyncRealtimeConnection
+from openai.types.live import ServerEvent
+from openai.types.realtime import RealtimeServerEvent
 from scripted import Reading, Script, Service, all_events, endpoint, fatal, raw_service
+from talks import talk
 
 from voicekit.clock import run_blocking
 from voicekit.sessions import capabilities, open_session
+from voicekit.sessions._openai_client import receive
 from voicekit.sessions.base import (
     Audio,
     Endpoint,
@@ -928,6 +936,34 @@ def test_the_recording_class_is_used_by_the_sdk() -> None:
     seen: list[str] = []
     hold(lambda session, service: asyncio.sleep(0), script(), tap=lambda direction, type_, frame: seen.append(type_))
     assert seen == ["session.created", "session.update", "session.updated", "close"]
+
+
+ODD = [
+    {"type": "response.imagined", "event_id": "event_1"},
+    {"type": "response.output_audio.delta", "delta": 7},
+    {"type": "response.output_audio.delta", "delta": "AAAA", "added_next_year": {"a": 1}},
+    {"event_id": "event_1"},
+    ["response.done"],
+    None,
+]
+
+
+@pytest.mark.parametrize("model", ["gpt-realtime", "gpt-live-1"])
+def test_an_event_is_what_the_sdk_itself_makes_of_the_frame(model: str) -> None:
+    sdk: Any = AsyncRealtimeConnection if model == "gpt-realtime" else AsyncLiveConnection
+    union: Any = RealtimeServerEvent if model == "gpt-realtime" else ServerEvent
+    frames = [row["frame"] for row in talk("order_status_chatty", model).wire_rows if row["direction"] == "received"]
+    parse = functools.partial(sdk.parse_event, None)  # it looks at nothing but the frame
+
+    async def received(text: str) -> Any:
+        line: Any = SimpleNamespace(recv_bytes=lambda: asyncio.sleep(0, text.encode()), parse_event=parse)
+        return await receive(line, union)
+
+    for frame in frames[:-1] + ODD:
+        ours, theirs = asyncio.run(received(json.dumps(frame))), parse(json.dumps(frame))
+        assert type(ours) is type(theirs) and ours == theirs
+    with pytest.raises(ValueError):
+        asyncio.run(received("<html>502 Bad Gateway</html>"))
 
 
 def test_the_same_conversation_takes_the_same_time_to_the_microsecond() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -26,6 +27,8 @@ FRAME = RATE // 100  # samples in 10 ms, the grain of loudness measurements
 AUDIBLE_DBFS = -45.0  # a 10 ms frame above this counts as audible
 MERGE_SECONDS = 0.2  # shorter gaps inside speech are part of it
 MAX_CLIP_SECONDS = 60.0
+FORGETTING_SECONDS = 0.25  # of silence, after which soxr's filter holds nothing else: it is some 50 ms long
+LEAD_SECONDS = 0.01  # of silence before a sound that the filter is given as well: it begins to sound a little early
 
 Samples = npt.NDArray[np.int16]
 
@@ -122,9 +125,12 @@ def dbfs(samples: npt.NDArray[Any]) -> float:
 
 def frame_levels(samples: Samples) -> npt.NDArray[np.float64]:
     """Level of each whole 10 ms frame in dBFS, shape (n // 240,)."""
-    frames = samples[: len(samples) // FRAME * FRAME].reshape(-1, FRAME).astype(np.float64)
-    levels = 10.0 * np.log10(np.einsum("ij,ij->i", frames, frames) / FRAME / 32768.0**2 + 1e-12)
-    return np.asarray(levels, dtype=np.float64)
+    frames = samples[: len(samples) // FRAME * FRAME].reshape(-1, FRAME)
+    levels = np.full(len(frames), -120.0)
+    sounding = frames.any(axis=1)  # most of a recording is digital silence
+    sound = frames[sounding].astype(np.float64)
+    levels[sounding] = 10.0 * np.log10(np.einsum("ij,ij->i", sound, sound) / FRAME / 32768.0**2 + 1e-12)
+    return levels
 
 
 def audible(
@@ -146,23 +152,77 @@ class Resampler:
     """Changes the rate of a PCM16 stream piece by piece, with the filter's memory kept between the pieces.
 
     Pieces may have any length; an odd byte waits for the next piece. Output comes in bursts (see soxr); `flush` ends
-    the stream and returns what the filter still holds.
+    the stream and returns what the filter still holds. Digital silence, most of what a caller sends, is not filtered
+    once the filter has forgotten the sound before it: it sleeps, and the zeros that belong to the silence come out at
+    once. When it sleeps depends on the sound alone, not on how it is cut.
     """
 
     def __init__(self, source: int, target: int) -> None:
-        self._stream = None if source == target else soxr.ResampleStream(source, target, 1, dtype="int16")
+        self._rates = source, target
+        shared = math.gcd(source, target)
+        self._group = source // shared, target // shared  # so many samples in are exactly so many out
+        self._patience = math.ceil(FORGETTING_SECONDS * shared) * self._group[0]
+        self._lead = math.ceil(LEAD_SECONDS * shared) * self._group[0]
         self._odd = b""
+        self._fall_asleep()
 
     def feed(self, pcm: bytes) -> bytes:
         pcm = self._odd + pcm
         cut = len(pcm) // 2 * 2
         pcm, self._odd = pcm[:cut], pcm[cut:]
-        if self._stream is None:
+        if self._group == (1, 1):
             return pcm
-        return to_pcm(self._stream.resample_chunk(from_pcm(pcm), last=False))
+        if self._stream is None and pcm == bytes(cut):
+            return self._sleep_through(cut // 2)
+        samples, out = from_pcm(pcm), b""
+        while len(samples):
+            samples, more = self._sleep_on(samples) if self._stream is None else self._filter(self._stream, samples)
+            out += more
+        return out
 
     def flush(self) -> bytes:
-        return b"" if self._stream is None else to_pcm(self._stream.resample_chunk(np.zeros(0, np.int16), last=True))
+        if self._stream is None:
+            return bytes(2 * (self._slept * self._group[1] // self._group[0]))
+        return to_pcm(self._stream.resample_chunk(np.zeros(0, np.int16), last=True))
+
+    def _fall_asleep(self) -> None:
+        self._stream: soxr.ResampleStream | None = None
+        self._fed = self._given = self._quiet = 0  # samples that went in and came out of the stream; zeros at its end
+        self._slept = 0  # zeros that went in since then and have not come out
+
+    def _sleep_through(self, zeros: int) -> bytes:
+        self._slept += zeros
+        groups = max(0, self._slept - self._lead) // self._group[0]
+        self._slept -= groups * self._group[0]
+        return bytes(2 * groups * self._group[1])
+
+    def _sleep_on(self, samples: Samples) -> tuple[Samples, bytes]:
+        """Sleep until the first sound; returns what is left from there on, and what comes out."""
+        sound = np.flatnonzero(samples)
+        if not len(sound):
+            return samples[:0], self._sleep_through(len(samples))
+        out = self._sleep_through(int(sound[0]))
+        self._stream = soxr.ResampleStream(*self._rates, 1, dtype="int16")
+        return np.concatenate((np.zeros(self._slept, np.int16), samples[sound[0] :])), out
+
+    def _filter(self, stream: soxr.ResampleStream, samples: Samples) -> tuple[Samples, bytes]:
+        """Filter until only silence is left in the filter; returns what is left from there on, and what comes out."""
+        sound = np.concatenate(([-1 - self._quiet], np.flatnonzero(samples), [len(samples)]))
+        silences = np.diff(sound) - 1
+        long = np.flatnonzero(silences >= self._patience + self._group[0])
+        end = len(samples)
+        if len(long):
+            end = max(0, int(sound[long[0]]) + 1 + self._patience)
+            end += -(self._fed + end) % self._group[0]
+        self._quiet = int(silences[-1])
+        filtered = stream.resample_chunk(samples[:end], last=False)
+        self._fed += end
+        self._given += len(filtered)
+        out = to_pcm(filtered)
+        if len(long):
+            out += bytes(2 * (self._fed // self._group[0] * self._group[1] - self._given))
+            self._fall_asleep()
+        return samples[end:], out
 
 
 def framed(pcm: bytes, seconds: float, rate: int = RATE) -> Iterator[bytes]:

@@ -76,7 +76,8 @@ class SpeechDetector:
         self._awake = 0  # frames until it falls asleep
 
     def probabilities(self, frames: Samples) -> list[float]:
-        if not self._awake and not frames.any():  # a line without noise, between sentences: most of a conversation
+        # A line without noise, between sentences: most of a conversation.
+        if not self._awake and not np.count_nonzero(frames):
             self._powers.extend([0.0] * len(frames))
             self._asleep_through.extend([SILENCE] * len(frames))
             return [0.0] * len(frames)

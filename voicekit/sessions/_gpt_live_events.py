@@ -6,9 +6,10 @@ here, and only here, from the one thing there is: the position in the stream.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Mapping
 from typing import Any, cast
+
+import pybase64
 
 from voicekit.audio import AUDIBLE_DBFS, frame_levels, from_pcm
 from voicekit.sessions._common import Recent, one_line
@@ -90,7 +91,7 @@ class Reader:
     # The stream
 
     def _audio(self, event: Any) -> list[Event]:
-        pcm = base64.b64decode(event.delta, validate=True)
+        pcm = pybase64.b64decode(event.delta, validate=True)
         ms = len(pcm) / BYTES_PER_MS
         self._position_ms += ms
         events: list[Event] = []

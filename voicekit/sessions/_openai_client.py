@@ -29,7 +29,7 @@ def client_for(endpoint: Endpoint) -> openai.AsyncOpenAI:
 
 
 async def receive(connection: AsyncRealtimeConnection | AsyncLiveConnection, events: Any) -> Any:
-    """The next of the SDK's `events` (its union of them): what `connection.recv()` returns, at a twentieth of the price.
+    """The next of the SDK's `events` (a union of classes): what `connection.recv()` returns, twenty times as fast.
 
     The SDK tries some 45 classes on each frame. Here the frame's "type" picks one; what that class does not fit, or
     none is there for, is the SDK's again. Raises ValueError for a frame that is not JSON.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
+
+import pybase64
 
 from voicekit.sessions._common import Recent, one_line
 from voicekit.sessions.base import (
@@ -136,7 +137,7 @@ class Reader:
         return [TurnStarted(event.response.id, call_ids)]
 
     def _audio(self, event: Any) -> list[Event]:
-        pcm = base64.b64decode(event.delta, validate=True)
+        pcm = pybase64.b64decode(event.delta, validate=True)
         if pcm:
             self._received[event.item_id] = self._received.get(event.item_id, 0) + len(pcm)
         if not pcm or event.response_id in self._silenced:

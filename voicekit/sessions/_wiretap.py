@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import functools
 import ipaddress
-import json
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from pydantic_core import from_json
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 from websockets.protocol import State
@@ -96,8 +96,8 @@ class RecordedConnection(ClientConnection):
     def record(self, direction: Literal["sent", "received"], message: str | bytes) -> None:
         text = hide(message if isinstance(message, str) else message.decode(errors="replace"), self.secret)
         try:
-            frame = json.loads(text)
-        except (ValueError, RecursionError):
+            frame = from_json(text)
+        except ValueError:
             frame = None
         if not isinstance(frame, dict):
             self.tap(direction, "not_json", {"text": text[:200]})

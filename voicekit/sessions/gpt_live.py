@@ -8,7 +8,6 @@ that calls the application's tools ("responses").
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -16,6 +15,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self, cast
 
 import openai
+import pybase64
 from openai.resources.live.live import AsyncLiveConnection
 from openai.types.live import InputAudioAppendEvent, ServerEvent
 from websockets.exceptions import ConnectionClosed
@@ -193,7 +193,7 @@ class GptLiveSession:
             self._incoming.expect("audio for the audio sent")
         try:
             for start in range(0, even, LARGEST_AUDIO):
-                audio = base64.b64encode(pcm[start : min(even, start + LARGEST_AUDIO)]).decode()
+                audio = pybase64.b64encode_as_string(pcm[start : min(even, start + LARGEST_AUDIO)])
                 # A model rather than a dict: this SDK checks a dict field by field, five times as slow.
                 await connection.send(InputAudioAppendEvent(type="session.input_audio.append", audio=audio))
         except ConnectionClosed as closed:
@@ -292,9 +292,7 @@ class GptLiveSession:
             options = connect_options(self._endpoint, str(self._client.base_url), self._tap)
             manager = self._client.live.connect(websocket_connection_options=cast(Any, options))
             self._connection = await manager.enter()
-        await self._send(
-            self._connection.session.start, session=session_start(self.config), event_id=self._event_id()
-        )
+        await self._send(self._connection.session.start, session=session_start(self.config), event_id=self._event_id())
         async with within(SETUP_SECONDS, "session.started after session.start"):
             while (event := await self._receive()).type != "session.started":
                 if event.type == "error":

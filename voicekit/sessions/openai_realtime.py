@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import Any, NoReturn, Self, cast
 
 import openai
+import pybase64
 from openai.resources.realtime.realtime import AsyncRealtimeConnection
 from openai.types.realtime import InputAudioBufferAppendEvent, RealtimeServerEvent
 from websockets.exceptions import ConnectionClosed
@@ -137,7 +137,7 @@ class OpenAIRealtimeSession:
         self._odd = pcm[even:]
         try:
             for start in range(0, even, LARGEST_APPEND):
-                audio = base64.b64encode(pcm[start : min(even, start + LARGEST_APPEND)]).decode()
+                audio = pybase64.b64encode_as_string(pcm[start : min(even, start + LARGEST_APPEND)])
                 # A model rather than a dict: this SDK checks a dict field by field, five times as slow.
                 await connection.send(InputAudioBufferAppendEvent(type="input_audio_buffer.append", audio=audio))
         except ConnectionClosed as closed:

@@ -10,12 +10,13 @@ Where the vendor says nothing it is marked [inferred]; latencies are in the mode
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
+
+from pydantic_core import to_json
 
 from voicekit.audio import AUDIBLE_DBFS, RATE, Resampler, dbfs, from_pcm
 from voicekit.rules import Mind
@@ -36,7 +37,7 @@ SLACK_SECONDS = 0.2  # input that was late may catch up by this much
 TOLERANCE = 1e-6
 # The last words of a transcript come so long after the others, before or after the delegation: "may arrive before the
 # sentence is fully transcribed" (guide). No published figure.
-LAST_WORDS_MS = (100, 700)
+LAST_WORDS_MS = (250, 700)
 GARBAGE = "<html>502 Bad Gateway</html>"
 
 
@@ -195,7 +196,7 @@ class Session:
             self._backend.stop()
 
     def _send(self, frame: dict[str, Any]) -> None:
-        text = json.dumps(frame, separators=(",", ":"))
+        text = to_json(frame).decode()
         for receiver in (self._connection, *(observer.connection for observer in self.observers)):
             receiver.send_text(text)
 

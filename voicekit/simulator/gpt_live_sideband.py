@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from typing import Any, Protocol
+
+import pybase64
 
 from voicekit.audio import RATE, Resampler
 from voicekit.simulator.server import Connection
@@ -54,7 +55,7 @@ class Observer:
     def reflect(self, pcm: bytes) -> None:
         """What the primary sent, before muting; without id and time, as the API has it."""
         if pcm:
-            audio = base64.b64encode(pcm).decode()
+            audio = pybase64.b64encode_as_string(pcm)
             self.connection.send({"type": "session.input_audio.append", "audio": audio})
 
     def hear(self, pcm: bytes, start_ms: int, ms: int, rate: int) -> None:
@@ -67,5 +68,5 @@ class Observer:
 
 def audio_event(sound: bytes, **times: int) -> str:
     """The text of an output delta; on a primary connection it has no id and no times."""
-    event = {"type": "session.output_audio.delta", "delta": base64.b64encode(sound).decode(), **times}
+    event = {"type": "session.output_audio.delta", "delta": pybase64.b64encode_as_string(sound), **times}
     return json.dumps(event, separators=(",", ":"))

@@ -7,11 +7,12 @@ in its `Profile`, and what was never published is said where it is decided.
 from __future__ import annotations
 
 import asyncio
-import base64
 import copy
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+import pybase64
 
 from voicekit.audio import RATE
 from voicekit.rules import Mind
@@ -392,7 +393,7 @@ class Endpoint:
     def _recognise(self, audio: str) -> Utterance:
         """What is said in an input_audio part of an item."""
         kind = self._wire.session["audio"]["input"]["format"]["type"]
-        sound = base64.b64decode(audio)
+        sound = pybase64.b64decode(audio)
         ears = self._make_ears(self._settings.clips, self._rate)
         ears.automatic = False
         ears.feed(sound if kind == "audio/pcm" else g711.decode(sound, kind))

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import socket
 import ssl
 from collections.abc import Callable
 from typing import Any, Protocol
 from urllib.parse import parse_qs, urlsplit
 
+from pydantic_core import from_json, to_json
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
@@ -47,12 +47,15 @@ class Connection(asyncio.Protocol):
         self._fragments = b""
 
     def send(self, frame: dict[str, Any]) -> None:
-        self.send_text(json.dumps(frame, separators=(",", ":")))
+        self._send_bytes(to_json(frame))
 
     def send_text(self, text: str) -> None:
         """Write a text frame as it is: for an injected fault, which need not be JSON."""
+        self._send_bytes(text.encode())
+
+    def _send_bytes(self, message: bytes) -> None:
         if self.is_open:
-            self._protocol.send_text(text.encode())
+            self._protocol.send_text(message)
             self._flush()
 
     def close(self, code: int, reason: str = "") -> None:
@@ -133,8 +136,8 @@ class Connection(asyncio.Protocol):
 
 def _parse(message: bytes) -> Any:
     try:
-        return json.loads(message)
-    except (ValueError, RecursionError):  # the latter for absurdly deep nesting
+        return from_json(message)
+    except ValueError:
         return None
 
 

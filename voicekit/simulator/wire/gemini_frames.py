@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import pybase64
 
 OUTPUT_RATE = 24_000
 
@@ -20,7 +21,7 @@ def content(**fields: Any) -> Frame:
 
 
 def audio(pcm: bytes) -> Frame:
-    blob = {"mimeType": f"audio/pcm;rate={OUTPUT_RATE}", "data": base64.b64encode(pcm).decode()}
+    blob = {"mimeType": f"audio/pcm;rate={OUTPUT_RATE}", "data": pybase64.b64encode_as_string(pcm)}
     return content(modelTurn={"role": "model", "parts": [{"inlineData": blob}]})
 
 

@@ -6,9 +6,10 @@ spell a name in camelCase or in snake_case, as in every protobuf service: the SD
 
 from __future__ import annotations
 
-import binascii
 import re
 from typing import Any
+
+import pybase64
 
 # Kinds: a scalar, an enum of `ENUMS`, a message of this table, `struct` (any object) or `value` (any JSON).
 # `*` marks a list, `<>` a map with names of the client's own.
@@ -198,6 +199,6 @@ def _bytes(value: Any, path: str) -> bytes:
     if not isinstance(value, str):
         raise wrong_value(path, "TYPE_BYTES", value)
     try:
-        return binascii.a2b_base64(value.replace("-", "+").replace("_", "/"), strict_mode=True)
-    except (binascii.Error, ValueError):
+        return pybase64.b64decode(value.replace("-", "+").replace("_", "/"), validate=True)
+    except ValueError:
         raise Refused(1007, f"Invalid value at '{path}' (TYPE_BYTES), Base64 decoding failed") from None

@@ -10,11 +10,12 @@ has none: what is heard is a stream.
 
 from __future__ import annotations
 
-import binascii
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
+
+import pybase64
 
 from voicekit.simulator.wire import g711
 from voicekit.simulator.wire.checks import Refused
@@ -207,7 +208,7 @@ class Wire:
 
     def _on_append_audio(self, frame: Mapping[str, Any]) -> bytes:
         try:
-            audio = binascii.a2b_base64(frame["audio"], strict_mode=True)
+            audio = pybase64.b64decode(frame["audio"], validate=True)
         except ValueError:
             raise Refused("invalid_audio", "Invalid 'audio': expected base64-encoded audio.", "audio") from None
         kind = self.format["type"]

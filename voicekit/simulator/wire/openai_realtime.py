@@ -8,12 +8,12 @@ service sent; where nothing is known it says [inferred].
 
 from __future__ import annotations
 
-import base64
-import binascii
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import pybase64
 
 from voicekit.simulator.wire import g711
 from voicekit.simulator.wire.checks import Refused
@@ -188,7 +188,7 @@ class Wire:
 
     def _decoded(self, audio: str, path: str) -> bytes:
         try:
-            decoded = binascii.a2b_base64(audio, strict_mode=True)
+            decoded = pybase64.b64decode(audio, validate=True)
         except ValueError:
             problem = "an invalid value"
         else:
@@ -237,7 +237,7 @@ class Wire:
         item = self.conversation.find(frame["item_id"], "retriev")
         shown = copy.deepcopy(item.shown)
         if item.sounded:
-            shown["content"][0]["audio"] = base64.b64encode(item.audio).decode()
+            shown["content"][0]["audio"] = pybase64.b64encode_as_string(item.audio)
         self._emit("conversation.item.retrieved", item=shown)
 
     def _on_item_delete(self, frame: Mapping[str, Any]) -> Effect:

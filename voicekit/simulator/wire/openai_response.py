@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import pybase64
 
 Emit = Callable[..., None]  # emit(type, **fields): adds the event_id and sends
 Status = Literal["completed", "cancelled", "incomplete", "failed"]
@@ -182,7 +183,7 @@ class Response:
             seconds = len(audio) / item.per_ms / 1000
             self.audio_seconds += seconds
             self.output_tokens[1] += round(seconds * OUTPUT_TOKENS_PER_SECOND)
-            self._emit("response.output_audio.delta", **ids, delta=base64.b64encode(audio).decode())
+            self._emit("response.output_audio.delta", **ids, delta=pybase64.b64encode_as_string(audio))
         item.pieces.append((len(item.audio), text))
 
     def write(self, text: str) -> None:

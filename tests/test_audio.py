@@ -63,7 +63,7 @@ def test_an_odd_byte_waits_for_the_next_piece(target: int) -> None:
 @given(
     rates=st.sampled_from([(24_000, 16_000), (16_000, 24_000), (24_000, 8_000), (44_100, 24_000)]),
     parts=st.lists(st.tuples(st.booleans(), st.sampled_from([1, 100, 240, 2400, 6000, 12_345, 20_000])), max_size=6),
-    cuts=st.lists(st.sampled_from([1, 2, 7, 480, 4800, 100_000]), min_size=1, max_size=5),
+    cuts=st.lists(st.sampled_from([479, 480, 1001, 4800, 100_000]), min_size=1, max_size=5),
 )
 def test_silence_between_sounds_is_as_long_as_it_was_however_it_is_cut(
     rates: tuple[int, int], parts: list[tuple[bool, int]], cuts: list[int]
@@ -79,7 +79,8 @@ def test_silence_between_sounds_is_as_long_as_it_was_however_it_is_cut(
     streamed = from_pcm(out + resampler.flush())
     whole = soxr.resample(from_pcm(pcm), *rates)
     assert abs(len(streamed) - len(whole)) <= 1
-    assert all(abs(int(a) - int(b)) <= 3 for a, b in zip(streamed, whole, strict=False))
+    end = min(len(streamed), len(whole))
+    assert not end or np.max(np.abs(streamed[:end].astype(int) - whole[:end])) <= 3
 
 
 def test_silence_comes_out_at_once_and_is_nothing_but_zeros() -> None:

@@ -185,10 +185,10 @@ class Resampler:
             return bytes(2 * (self._slept * self._group[1] // self._group[0]))
         return to_pcm(self._stream.resample_chunk(np.zeros(0, np.int16), last=True))
 
-    def _fall_asleep(self) -> None:
+    def _fall_asleep(self, slept: int = 0) -> None:
         self._stream: soxr.ResampleStream | None = None
         self._fed = self._given = self._quiet = 0  # samples that went in and came out of the stream; zeros at its end
-        self._slept = 0  # zeros that went in since then and have not come out
+        self._slept = slept  # zeros that went in and have not come out
 
     def _sleep_through(self, zeros: int) -> bytes:
         self._slept += zeros
@@ -207,21 +207,25 @@ class Resampler:
 
     def _filter(self, stream: soxr.ResampleStream, samples: Samples) -> tuple[Samples, bytes]:
         """Filter until only silence is left in the filter; returns what is left from there on, and what comes out."""
-        sound = np.concatenate(([-1 - self._quiet], np.flatnonzero(samples), [len(samples)]))
-        silences = np.diff(sound) - 1
-        long = np.flatnonzero(silences >= self._patience + self._group[0])
-        end = len(samples)
-        if len(long):
-            end = max(0, int(sound[long[0]]) + 1 + self._patience)
-            end += -(self._fed + end) % self._group[0]
-        self._quiet = int(silences[-1])
+        end, sleeps = len(samples), False
+        if samples[-1] and self._quiet + end < self._patience:  # speech: not so much silence can be in it
+            self._quiet = 0
+        else:
+            sound = np.concatenate(([-1 - self._quiet], np.flatnonzero(samples), [end]))
+            silences = np.diff(sound) - 1
+            self._quiet = int(silences[-1])
+            long = np.flatnonzero(silences >= self._patience + self._group[0])
+            if sleeps := bool(len(long)):
+                end = max(0, int(sound[long[0]]) + 1 + self._patience)
+                end += -(self._fed + end) % self._group[0]
         filtered = stream.resample_chunk(samples[:end], last=False)
         self._fed += end
         self._given += len(filtered)
         out = to_pcm(filtered)
-        if len(long):
-            out += bytes(2 * (self._fed // self._group[0] * self._group[1] - self._given))
-            self._fall_asleep()
+        if sleeps:  # the last of this silence may lead the next sound
+            groups = max((self._fed - self._lead) // self._group[0], -(-self._given // self._group[1]))
+            out += bytes(2 * (groups * self._group[1] - self._given))
+            self._fall_asleep(self._fed - groups * self._group[0])
         return samples[end:], out
 
 

@@ -38,7 +38,7 @@ class Picture(Figure):
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()
-        self.savefig(buffer, format="png", dpi=110)
+        self.savefig(buffer, format="png", dpi=110, pil_kwargs={"compress_level": 0})  # it is packed below
         image, small = Image.open(buffer).convert("RGB"), io.BytesIO()
         image = image.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
         image.save(small, format="png", optimize=True)

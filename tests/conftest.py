@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import warm
 
-# The long files first, so that no worker is left alone with one of them at the end.
-LONG = ("test_stale.py", "test_clock.py")
+# The files that take ten seconds and more come first, so that no worker is left alone with one of them at the end.
+LONG = {"stale", "clock", "delegation", "barge_in", "writes", "untrusted", "conversations", "lesson_03", "cli", "ears"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.path.name not in LONG)
+    items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in LONG)
 
 
 def pytest_collection_finish() -> None:

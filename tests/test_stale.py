@@ -445,7 +445,6 @@ def collecting_by_hand() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-        gc.unfreeze()
 
 
 def test_the_schedules_would_show_it() -> None:

@@ -10,7 +10,7 @@ import importlib.metadata
 import os
 import platform
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -57,13 +57,15 @@ class SessionClock:
     """Seconds since the session was open; 0 before. Everything in a run is told in it."""
 
     def __init__(self) -> None:
-        self._zero: float | None = None
+        self._time: Callable[[], float] | None = None
+        self._zero = 0.0
 
     def start(self) -> None:
-        self._zero = asyncio.get_running_loop().time()
+        self._time = asyncio.get_running_loop().time
+        self._zero = self._time()
 
     def __call__(self) -> float:
-        return 0.0 if self._zero is None else asyncio.get_running_loop().time() - self._zero
+        return 0.0 if self._time is None else self._time() - self._zero
 
 
 async def converse(plan: Plan) -> Run:

@@ -112,6 +112,21 @@ def test_case_42_a_cancellation_after_the_commit_undoes_nothing_and_the_caller_i
     assert "is booked. I could not stop it any more, but it can be undone." in told
 
 
+@pytest.mark.parametrize("model", [OPENAI, GEMINI, BLOCKING])
+@pytest.mark.parametrize(("said", "effect"), [("Yes, cancel that.", "committed"), ("Cancel that.", "none")])
+def test_a_yes_that_repeats_what_is_cancelled_takes_nothing_back(model: str, said: str, effect: str) -> None:
+    async def main() -> App:
+        async with parked(model) as app:
+            app.session.speak("", calls=(call("a", CANCEL, json.dumps(FRIDAY)),))
+            app.at(4.5, lambda: app.session.caller_says(said, 0.3))
+            await asyncio.sleep(9.0)
+            app.dispatcher.asking.let_go("the end")
+            await app.rest()
+            return app
+
+    assert run_blocking(main).calls()["a"]["effect"] == effect
+
+
 def test_case_42_a_yes_to_a_call_that_was_cancelled_meanwhile_is_not_kept_for_the_next() -> None:
     """The model acts before the transcript of the yes is there; until it comes, the service has cancelled the call."""
 

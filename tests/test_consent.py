@@ -25,12 +25,41 @@ def test_the_table_is_large_enough_and_has_both_languages() -> None:
         assert {row["verdict"] for row in ROWS if row["language"] == language} == {"yes", "no", "neither"}
 
 
+CANCEL, BOOK = "Shall I cancel your appointment on Friday at ten?", "Shall I book Thursday at two?"
+ABSAGEN = "Soll ich Ihren Termin am Freitag um zehn absagen?"
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "right"),
+    [
+        (CANCEL, "Yes, cancel that.", "yes"),
+        (CANCEL, "Yes, please cancel it.", "yes"),
+        (CANCEL, "Cancel that.", "neither"),  # the appointment, or what was just said?
+        (CANCEL, "No, don't cancel that.", "no"),
+        (CANCEL, "Yes, no, cancel that, no.", "no"),
+        (CANCEL, "Yes, book it.", "neither"),  # a yes to something else
+        (BOOK, "Yes, book it.", "yes"),
+        (BOOK, "Yes, cancel that.", "no"),
+        (BOOK, "Cancel that.", "no"),
+        ("Shall I book Thursday, or cancel it all?", "Yes, cancel that.", "no"),
+        ("", "Yes, cancel that.", "no"),
+        (ABSAGEN, "Ja, sagen Sie ihn ab.", "yes"),
+        (ABSAGEN, "Ja, bitte absagen.", "yes"),
+        (ABSAGEN, "Nicht absagen.", "no"),
+        (ABSAGEN, "Ja, buchen Sie das.", "neither"),
+    ],
+)
+def test_an_answer_may_repeat_the_question(question: str, answer: str, right: str) -> None:
+    assert verdict(answer, "de" if question == ABSAGEN else "en", question) == right
+
+
 @given(st.sampled_from(["en", "de"]), st.text(max_size=40), st.text(max_size=40), st.data())
 def test_a_refusal_anywhere_is_never_taken_for_consent(
     language: str, before: str, after: str, data: st.DataObject
 ) -> None:
     refusal = data.draw(st.sampled_from(words(language)["no"]))
     assert verdict(f"{before} {refusal} {after}", language) != "yes"
+    assert verdict(f"{before} {refusal} {after}", language, BOOK if language == "en" else ABSAGEN) != "yes"
 
 
 @given(st.text(max_size=60))

@@ -133,6 +133,10 @@ class Asking:
         for call in [each for each in self.calls.values() if each.held is not None]:
             self._take_answer(call, answer)
 
+    def is_agreed(self, text: str) -> bool:
+        """Whether this, as the utterance so far, is a yes to what was asked: "yes, cancel that" takes nothing back."""
+        return self._judge(text, self._asked(), self._began).verdict == "yes"
+
     def forget(self) -> None:
         """What was wanted is off: a yes given before is good for nothing any more, nor is one to an earlier question,
         also if that is still being said."""
@@ -155,7 +159,8 @@ class Asking:
 
     def _judge(self, text: str, asked: Question | None, began: float | None) -> Answer:
         in_time = asked is not None and _is_in_time(asked, self.now() if began is None else began)
-        return Answer(text.strip(), verdict(text, self.language), asked if in_time else None, self.now())
+        heard = asked if in_time else None
+        return Answer(text.strip(), verdict(text, self.language, heard.text if heard else ""), heard, self.now())
 
     def _take_answer(self, call: Call, answer: Answer) -> None:
         held = self._held[call.id]

@@ -22,7 +22,11 @@ LONGEST_YES = 5
 
 @cache
 def words(language: str) -> dict[str, tuple[str, ...]]:
-    """Phrases by kind ("yes", "no", "hold", "filler"), longest first, for a language; {} for an unknown one."""
+    """Phrases by kind, longest first, for a language; {} for an unknown one.
+
+    Kinds: "yes", "no", "hold", "filler"; "repeats cancel" for what repeats a question that has "cancel" in it, and so
+    on; "choice" for what makes a question one of this or that.
+    """
     found: dict[str, list[str]] = {}
     with data_path("consent_words.csv").open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
@@ -31,29 +35,45 @@ def words(language: str) -> dict[str, tuple[str, ...]]:
     return {kind: tuple(sorted(phrases, key=len, reverse=True)) for kind, phrases in found.items()}
 
 
-def verdict(answer: str, language: str = "en") -> Verdict:
-    """Judge an answer to a question that was asked and heard; the caller of this function sees to both.
+def verdict(answer: str, language: str = "en", question: str = "") -> Verdict:
+    """Judge an answer to `question`, which was asked and heard; the caller of this function sees to both.
 
     "no" if a refusal is anywhere in it, "yes" if it begins with a yes and has nothing else in it but politeness,
-    "neither" for the rest: silence, a question, "wait", "maybe", a yes to something else.
+    "neither" for the rest: silence, a question, "wait", "maybe", a yes to something else. "Cancel that" is a refusal,
+    but after a yes to "shall I cancel ...?" it only repeats the question; alone it could be either.
     """
     known = words(language)
     text = " ".join(re.findall(r"[\w']+", answer.lower().replace("\u2019", "'")))
     if not text or not known:
         return "neither"
+    asked, other = _repetitions(known, question)
+    text = _without(text, asked)
     # "I'm not sure" holds off; the "not" in it refuses nothing.
-    plain = re.sub("|".join(rf"\b{re.escape(phrase)}\b" for phrase in known["hold"] if " " in phrase), " ", text)
-    if _contains(plain, known["no"]):
+    if _contains(_without(text, tuple(phrase for phrase in known["hold"] if " " in phrase)), known["no"]):
         return "no"
-    if _contains(text, known["hold"]) or "?" in answer or len(text.split()) > LONGEST_YES:
+    if _contains(text, known["hold"] + other) or "?" in answer or len(text.split()) > LONGEST_YES:
         return "neither"
     begins = next((phrase for phrase in known["yes"] if f"{text} ".startswith(f"{phrase} ")), None)
     if begins is None:
         return "neither"
-    rest = text[len(begins) :]
-    for phrase in sorted(known["yes"] + known["filler"], key=len, reverse=True):
-        rest = re.sub(rf"\b{re.escape(phrase)}\b", " ", rest)
-    return "neither" if rest.strip() else "yes"
+    return "neither" if _without(text[len(begins) :], known["yes"] + known["filler"]) else "yes"
+
+
+def _repetitions(known: dict[str, tuple[str, ...]], question: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Phrases that repeat what the question asks, and those that would repeat another one; none without a question."""
+    if not question or _contains(question.lower(), known["choice"]):
+        return (), ()
+    found: dict[bool, tuple[str, ...]] = {True: (), False: ()}
+    for kind, phrases in known.items():
+        if kind.startswith("repeats "):
+            found[_contains(question.lower(), (kind.removeprefix("repeats "),))] += phrases
+    return found[True], found[False]
+
+
+def _without(text: str, phrases: tuple[str, ...]) -> str:
+    for phrase in sorted(phrases, key=len, reverse=True):
+        text = re.sub(rf"\b{re.escape(phrase)}\b", " ", text)
+    return " ".join(text.split())
 
 
 def _contains(text: str, phrases: tuple[str, ...]) -> bool:

@@ -46,7 +46,7 @@ class Wishes:
         text = piece if final else self._so_far + piece
         already, self._so_far = withdraws(self._so_far, self.language), "" if final else text
         what = withdraws(text, self.language)
-        if what and not already and (item is None or item != self._taken_back):
+        if what and not already and (item is None or item != self._taken_back) and not self.asking.is_agreed(text):
             self._taken_back = item
             self._call_off(text.strip(), what)
         self.asking.heard(piece, final=final, item=item)

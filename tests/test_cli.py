@@ -73,6 +73,7 @@ def test_a_run_as_json_is_one_object_and_nothing_else(say: Say) -> None:
 def test_a_run_is_saved_whole_and_reported(say: Say) -> None:
     code, out, _ = say(*QUICK, "--out", "runs/a")
     assert code == 0 and "(simulated)" in out and f"saved in {Path('runs/a')}" in out
+    assert Path("runs/a/timeline.png").read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in Path("runs").iterdir()] == ["a"]
     assert say(*QUICK, "--out", "runs/a")[0] == 0  # again: it is replaced
     code, out, err = say("report", "runs", "--json")

@@ -166,7 +166,7 @@ def _run(options: argparse.Namespace) -> int:
         raise ValueError(f"--set {' '.join(options.set)}: a value of the wrong kind ({error})") from None
     result = run_plan(plan)
     if options.out is not None:
-        result.save(options.out)
+        result.timeline().savefig(result.save(options.out) / "timeline.png", dpi=110)
     if options.json:
         _print_json(result.to_json())
     else:

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,10 +61,9 @@ class Run:
 
     @property
     def metrics(self) -> pd.Series:
-        """The metrics by name, times in seconds; None where a run has no value."""
-        import pandas as pd
-
-        return pd.Series(self.values, dtype=object, name=self.title)
+        """The metrics by name, times in seconds; None where a run has no value. An unknown name raises KeyError."""
+        found: pd.Series = _series()(self.values, dtype=object, name=self.title)
+        return found
 
     @property
     def events(self) -> pd.DataFrame:
@@ -227,6 +227,25 @@ def _read_rows(path: Path, keys: Sequence[str]) -> list[dict[str, Any]]:
         if not isinstance(row, dict) or not set(keys) <= set(row):
             raise ValueError(f"{path.name}, line {number}: no object with {', '.join(keys)}")
     return rows
+
+
+@cache
+def _series() -> Any:
+    """A pandas Series that names the names there are, made when it is needed: pandas takes long to load."""
+    import pandas as pd
+
+    class Metrics(pd.Series):  # type: ignore[misc]
+        @property
+        def _constructor(self) -> Any:  # what is made of it is a plain one: pandas' way to say so
+            return pd.Series
+
+        def __getitem__(self, key: Any) -> Any:
+            try:
+                return super().__getitem__(key)
+            except KeyError:
+                raise KeyError(metrics.unknown(key, self.index)) from None
+
+    return Metrics
 
 
 def _write_json(path: Path, value: Any) -> None:

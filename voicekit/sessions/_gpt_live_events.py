@@ -240,7 +240,7 @@ NESTED: dict[str, Callable[[Reader, str | None, Mapping[str, Any]], list[Event]]
 
 def is_silent(pcm: bytes) -> bool:
     """Whether no 10 ms of it are audible, by the kit's own measure. Digital silence, the usual case, is quick."""
-    if not pcm.strip(b"\0"):
+    if pcm == bytes(len(pcm)):
         return True
     levels = frame_levels(from_pcm(pcm[: len(pcm) // 2 * 2]))
     return not len(levels) or bool(levels.max() <= AUDIBLE_DBFS)

@@ -115,3 +115,19 @@ def test_a_silent_result_is_known_when_it_is_asked_for() -> None:
     asked = next(each.end for each in utterances(run.event_rows) if each.clip == "any_news")
     assert run.values["tool_calls"] == 1
     assert run.call_rows[0]["heard"] > asked
+
+
+def test_a_result_a_millisecond_after_a_turn_is_lost_unless_it_is_kept_clear_of_it() -> None:
+    asks = vk.Scenario("asks", tools={"get_order_status": 6.0}, lines=(
+        vk.Line("order_status", at=0.5), vk.Line("opening_hours", after="tool_starts", seconds=2.0),
+    ))  # fmt: skip
+    first = vk.run(asks, model="gemini-3.8-live")
+    left = played(first.event_rows)[0].end - first.call_rows[0]["started"]
+
+    def heard(after: float, keep_clear: float) -> bool:
+        run = vk.run(asks, model="gemini-3.8-live", tool_seconds=left + after, keep_clear=keep_clear,
+                     faults={"orphan_late_result": True})  # fmt: skip
+        assert run.values["unanswered_calls"] == 0
+        return run.call_rows[0]["heard"] is not None
+
+    assert (heard(-0.001, 0.0), heard(0.001, 0.0), heard(0.001, 0.06)) == (True, False, True)

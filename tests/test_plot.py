@@ -15,6 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
+from talks import talk
 
 from voicekit.audio import RATE, clips
 from voicekit.plot import sweep_plot, timeline, waveform
@@ -308,3 +309,10 @@ def test_a_sweep_names_what_it_does_not_have() -> None:
         sweep_plot(sweep(), "speed", "dead_air_longest", "model")
     with pytest.raises(ValueError, match="no values of 'talk_over'; it has dead_air_longest, preamble_rate"):
         sweep_plot(sweep(), "tool_seconds", "talk_over", "model")
+
+
+def test_an_effect_is_marked_when_it_takes_place_and_not_when_the_tool_is_done() -> None:
+    run = talk("interrupted_booking", "gpt-realtime")
+    committed = next(event["t"] for event in run.event_rows if event["kind"] == "committed")
+    (marked,) = [line for line in run.timeline().axes[0].lines if line.get_marker() == "D"]
+    assert marked.get_xdata()[0] == committed < run.call_rows[0]["finished"]

@@ -46,8 +46,6 @@ from voicekit.wishes import Wishes
 
 ROUTE_OF = {"openai-realtime": "realtime", "gemini-live": "gemini", "gpt-live": "delegation"}
 REPAIRS = 1  # a model may repair a call once; the second time it is told to stop
-# A result that arrives within 50 ms after a turn has ended was taken for new input and lost (google/adk-python#4902).
-CLEAR_OF_TURN_END = 0.06
 
 
 class Dispatcher:
@@ -364,7 +362,7 @@ class Dispatcher:
         return can.waits_for_result and not can.implied_reply and self.conversation.caller_turns > call.caller_turn
 
     async def _clear_of_turn_end(self, call: Call) -> None:
-        wait = self.conversation.turn_ended + CLEAR_OF_TURN_END - self.now()
+        wait = self.conversation.turn_ended + self.policy.keep_clear - self.now()
         if wait > 0:
             self._decide("kept_clear", call.id, f"a turn has just ended; the result is sent {wait * 1000:.0f} ms later")
             await asyncio.sleep(wait)

@@ -173,13 +173,14 @@ def sweep_plot(frame: pd.DataFrame, x: str, y: str, by: str) -> Figure:
 
 @dataclass
 class _Shown:
-    """A call as it is drawn: its label, its bar (start, stop), when and why its result was dropped, and its place."""
+    """A call as it is drawn: its label, its bar (start, stop), what happened when, and its place."""
 
     call: dict[str, Any]
     label: str
     start: float
     stop: float
     dropped: tuple[float, str] | None
+    effect_at: float  # when it took effect, which may be long before it is done; or the end of the bar
     row: int = 0
     label_at: float = 0.0
     reason: str = ""
@@ -204,6 +205,7 @@ def _shown_calls(events: Sequence[Event], calls: Sequence[Event]) -> list[_Shown
         for event in events
         if event["lane"] == "decision" and event["call_id"] and event["kind"] in KEPT_BACK
     }
+    committed = {event["call_id"]: event["t"] for event in events if event["kind"] == "committed"}
     shown = []
     for call in calls:
         start = call.get("started")
@@ -212,7 +214,9 @@ def _shown_calls(events: Sequence[Event], calls: Sequence[Event]) -> list[_Shown
         stop = (start if call.get("started") is None else last) if stop is None else stop
         state = call.get("state") or ""
         label = str(call["tool"]) + ("" if state == "done" else f" ({_words(state)})")
-        shown.append(_Shown(call, label, start, stop, kept_back.get(call["call_id"])))
+        effect_at = committed.get(call["call_id"]) if call.get("effect") == "committed" else None
+        dropped = kept_back.get(call["call_id"])
+        shown.append(_Shown(call, label, start, stop, dropped, stop if effect_at is None else effect_at))
     return sorted(shown, key=lambda each: each.start)
 
 
@@ -315,7 +319,7 @@ def _draw_calls(canvas: Canvas, shown: Sequence[_Shown], top: float) -> None:
         heard = call.get("heard")
         if call.get("effect") in EFFECTS:
             symbol, filled, name = EFFECTS[call["effect"]]
-            canvas.mark(each.stop, y, name, marker=symbol, color="black", markersize=6.5,
+            canvas.mark(each.effect_at, y + 0.25, name, marker=symbol, color="black", markersize=6.5,
                         markerfacecolor="black" if filled else "white")  # fmt: skip
         right = each.stop
         if heard is not None and not each.dropped:

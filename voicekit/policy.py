@@ -43,6 +43,8 @@ class Policy:
     same_action    calls with the same tool and arguments are one intended action, with one effect, within the whole
                    "session", within one "turn" of the caller (asked for again, it is a new order), or never: "call"
     tool_timeout   limit of one tool run, seconds; a tool that takes exactly as long has answered in time
+    keep_clear     seconds after the end of a turn in which no result is sent: some that came within 50 ms of it were
+                   taken for new input, and lost (google/adk-python#4902)
     without_asking the names of the tools that need no yes from the caller, fixed before the session starts; every other
                    one does. None, the default: no list, nobody is asked, and a model that proposes a call is believed
                    to have asked. set() is the opposite: no tool is on the list, so all are asked about
@@ -62,6 +64,7 @@ class Policy:
     without_asking: frozenset[str] | None = None
     guardrails: tuple[Guardrail, ...] = ()
     tool_timeout: float = 30.0
+    keep_clear: float = 0.06
     budget: dict[str, float] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -72,9 +75,10 @@ class Policy:
             if value not in allowed:
                 raise ValueError(f"policy: {name} is one of {', '.join(map(str, allowed))}, not {value!r}")
         self._check_safety()
-        limit: Any = self.tool_timeout
-        if not isinstance(limit, (int, float)) or isinstance(limit, bool) or not 0 < limit < math.inf:
-            raise ValueError(f"policy: tool_timeout is a number of seconds above 0, not {limit!r}")
+        if not _is_number(self.tool_timeout) or not 0 < self.tool_timeout < math.inf:
+            raise ValueError(f"policy: tool_timeout is a number of seconds above 0, not {self.tool_timeout!r}")
+        if not _is_number(self.keep_clear) or not 0 <= self.keep_clear <= 1:
+            raise ValueError(f"policy: keep_clear is a number of seconds from 0 to 1, not {self.keep_clear!r}")
         if self.revision_key is not None and not callable(self.revision_key):
             raise ValueError(f"policy: revision_key is a function (tool name, arguments), not {self.revision_key!r}")
 
@@ -107,6 +111,10 @@ def chosen(function: Callable[..., Any], allowed: tuple[str, ...] | None, *about
     if isinstance(value, str) if allowed is None else value in allowed:
         return value, ""
     return None, f"{name} returned {value!r}; it is to return {' or '.join(allowed or ('a text',))}"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _plain(value: Any) -> Any:

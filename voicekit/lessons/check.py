@@ -328,13 +328,14 @@ TOLD_CASES: tuple[tuple[str, str | Scenario, dict[str, Any]], ...] = (
     ("an ordinary call", "order_status", {}),
     ("commentary that is acknowledged and never spoken", "order_status", {"faults": {"unspoken": True}}),
     ("an answer the caller talks over", CUT_OFF, {}),
+    ("the same on a model that is ahead of the loudspeaker", CUT_OFF, {"model": "gpt-realtime"}),
     ("a connection that breaks while the tool runs", "order_status", {"faults": {"close": {"after_s": 11.0}}}),
     ("Responses delegation, where the service has the answer said", "order_status", {"delegation": "responses"}),
 )
 
 
 def told(function: Callable[[Run, str], bool], model: str = "gpt-live-1", target: Target = "simulator") -> Findings:
-    """Notebook 07: does `function(run, word)` know, in five calls, whether the caller heard the word that matters?"""
+    """Notebook 07: does `function(run, word)` know, in six calls, whether the caller heard the word that matters?"""
     findings = []
     for number, (what, _, _) in enumerate(TOLD_CASES):
         talk = _told_call(number, model, target)
@@ -354,4 +355,4 @@ def told(function: Callable[[Run, str], bool], model: str = "gpt-live-1", target
 def _told_call(number: int, model: str, target: Target) -> Run:
     """The call of a case. Kept, because a check is run again and again."""
     _, scenario, options = TOLD_CASES[number]
-    return run(scenario, model=model, target=target, **options)
+    return run(scenario, target=target, **{"model": model, **options})

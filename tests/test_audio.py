@@ -83,6 +83,40 @@ def test_silence_between_sounds_is_as_long_as_it_was_however_it_is_cut(
     assert not end or np.max(np.abs(streamed[:end].astype(int) - whole[:end])) <= 3
 
 
+@pytest.mark.parametrize("rates", [(24_000, 16_000), (16_000, 24_000), (24_000, 8_000), (44_100, 16_000)])
+@pytest.mark.parametrize("apart", [4002, 6003, 8001])
+def test_what_comes_out_depends_on_the_sound_and_not_on_how_it_is_cut(rates: tuple[int, int], apart: int) -> None:
+    clicks = np.zeros(3 * apart + 1, np.int16)
+    clicks[1::apart] = 20_000
+
+    def out(cut: int) -> bytes:
+        resampler, pcm = Resampler(*rates), to_pcm(clicks)
+        pieces = [resampler.feed(pcm[start : start + cut]) for start in range(0, len(pcm), cut)]
+        return b"".join([*pieces, resampler.flush()])
+
+    expected = from_pcm(out(960))
+    assert abs(len(expected) - len(clicks) * rates[1] / rates[0]) <= 1
+    for cut in (2, 481, 1_000_000):
+        found = from_pcm(out(cut))
+        assert len(found) == len(expected) and np.max(np.abs(found.astype(int) - expected)) <= 1
+
+
+def test_the_same_sound_comes_out_the_same_in_every_stream() -> None:
+    pcm = to_pcm(to_int16(sine(0.5)))
+    streams = [Resampler(RATE, 16_000) for _ in range(8)]
+    assert len({stream.feed(pcm) + stream.feed(pcm) for stream in streams}) == 1
+
+
+def test_a_long_piece_full_of_clicks_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    clicks = np.zeros(200_000, np.int16)
+    clicks[::6240] = 20_000  # between any two of them it falls asleep
+    looked: list[int] = []
+    look = np.flatnonzero
+    monkeypatch.setattr(np, "flatnonzero", lambda samples: looked.append(len(samples)) or look(samples))
+    Resampler(RATE, 16_000).feed(to_pcm(clicks))
+    assert sum(looked) < 1.1 * len(clicks)
+
+
 def test_silence_comes_out_at_once_and_is_nothing_but_zeros() -> None:
     resampler = Resampler(RATE, 16_000)
     piece = bytes(2 * 2400)

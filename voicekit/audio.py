@@ -104,7 +104,7 @@ def read_raw(path: Path | str) -> npt.NDArray[np.int16]:
 
 def to_int16(sound: npt.NDArray[Any]) -> Samples:
     """Turn float samples (full scale 1.0) into int16; what is louder than full scale is clipped."""
-    return np.asarray(np.clip(np.rint(sound * 32768.0), -32768, 32767), dtype=np.int16)
+    return _rounded(sound * 32768.0)
 
 
 def from_pcm(pcm: bytes) -> Samples:
@@ -151,82 +151,111 @@ def audible(
 class Resampler:
     """Changes the rate of a PCM16 stream piece by piece, with the filter's memory kept between the pieces.
 
-    Pieces may have any length; an odd byte waits for the next piece. Output comes in bursts (see soxr); `flush` ends
-    the stream and returns what the filter still holds. Digital silence, most of what a caller sends, is not filtered
-    once the filter has forgotten the sound before it: it sleeps, and the zeros that belong to the silence come out at
-    once. When it sleeps depends on the sound alone, not on how it is cut.
+    Pieces may have any length; what does not fill a group waits for the next piece (a group: the fewest samples that
+    are a whole number of samples at the other rate). Output comes in bursts (see soxr); `flush` ends the stream and
+    returns what is left. Digital silence, most of what a caller sends, is not filtered once the filter has forgotten
+    the sound before it: it sleeps, and as many zeros come out as belong to the silence. When it sleeps depends on the
+    sound alone, not on how it is cut.
     """
 
     def __init__(self, source: int, target: int) -> None:
         self._rates = source, target
         shared = math.gcd(source, target)
-        self._group = source // shared, target // shared  # so many samples in are exactly so many out
-        self._patience = math.ceil(FORGETTING_SECONDS * shared) * self._group[0]
-        self._lead = math.ceil(LEAD_SECONDS * shared) * self._group[0]
-        self._odd = b""
-        self._fall_asleep()
+        self._group, self._group_out = source // shared, target // shared
+        self._patience, self._lead = (math.ceil(each * shared) for each in (FORGETTING_SECONDS, LEAD_SECONDS))
+        self._rest = b""  # less than a group
+        self._stream: soxr.ResampleStream | None = None  # asleep
+        self._fed = 0  # groups given to the stream
+        self._given = 0  # samples that came out of it
+        self._quiet = 0  # groups of silence at its end
+        self._slept = 0  # groups of silence that have not come out; they go through the filter if a sound follows
 
     def feed(self, pcm: bytes) -> bytes:
-        pcm = self._odd + pcm
-        cut = len(pcm) // 2 * 2
-        pcm, self._odd = pcm[:cut], pcm[cut:]
-        if self._group == (1, 1):
-            return pcm
-        if self._stream is None and pcm == bytes(cut):
-            return self._sleep_through(cut // 2)
-        samples, out = from_pcm(pcm), b""
-        while len(samples):
-            samples, more = self._sleep_on(samples) if self._stream is None else self._filter(self._stream, samples)
-            out += more
-        return out
+        if self._group == self._group_out:
+            return self._whole(pcm)
+        pcm = self._whole(pcm)
+        count = len(pcm) // (2 * self._group)
+        if self._stream is None and pcm == bytes(len(pcm)):
+            return self._sleep_through(count)
+        samples = from_pcm(pcm)
+        if self._stream is not None and self._quiet + count < self._patience and samples[-self._group :].any():
+            self._quiet = 0  # speech: not so much silence can be in it
+            return self._filter(samples)
+        sounds = np.flatnonzero(samples) // self._group
+        pauses = np.flatnonzero(np.diff(sounds) > self._patience).tolist()
+        stretches = zip([0, *(pause + 1 for pause in pauses)], [*pauses, len(sounds) - 1], strict=True)
+        at, out = 0, b""
+        for first, last in stretches if len(sounds) else ():
+            begin, end = int(sounds[first]), int(sounds[last]) + 1
+            out += self._be_silent(begin - at)
+            out += self._sound(samples[begin * self._group : end * self._group])
+            at = end
+        return out + self._be_silent(count - at)
 
     def flush(self) -> bytes:
+        rest, self._rest = from_pcm(self._rest[: len(self._rest) // 2 * 2]), b""
+        if self._stream is None and not rest.any():
+            zeros, self._slept = self._slept * self._group + len(rest), 0
+            return bytes(2 * (zeros * self._group_out // self._group))
+        stream = self._stream or self._wake()
+        led = np.concatenate((np.zeros(self._slept * self._group), rest)).astype(np.float32)
+        self._slept = 0
+        return to_pcm(_rounded(stream.resample_chunk(led, last=True)))
+
+    def _whole(self, pcm: bytes) -> bytes:
+        """As much as fills groups; the rest waits."""
+        pcm = self._rest + pcm
+        cut = len(pcm) // (2 * self._group) * 2 * self._group
+        self._rest = pcm[cut:]
+        return pcm[:cut]
+
+    def _wake(self) -> soxr.ResampleStream:
+        # Floats: on its way to int16 soxr adds a noise of half a step, which is another one in each stream.
+        self._stream = soxr.ResampleStream(*self._rates, 1, dtype="float32")
+        self._fed = self._given = self._quiet = 0
+        return self._stream
+
+    def _sound(self, samples: Samples) -> bytes:
         if self._stream is None:
-            return bytes(2 * (self._slept * self._group[1] // self._group[0]))
-        return to_pcm(self._stream.resample_chunk(np.zeros(0, np.int16), last=True))
+            self._wake()
+            samples = np.concatenate((np.zeros(self._slept * self._group, np.int16), samples))
+            self._slept = 0
+        self._quiet = 0
+        return self._filter(samples)
 
-    def _fall_asleep(self, slept: int = 0) -> None:
-        self._stream: soxr.ResampleStream | None = None
-        self._fed = self._given = self._quiet = 0  # samples that went in and came out of the stream; zeros at its end
-        self._slept = slept  # zeros that went in and have not come out
+    def _be_silent(self, groups: int) -> bytes:
+        out = b""
+        if self._stream is not None and groups:
+            heard = min(groups, self._patience - self._quiet)
+            out = self._filter(np.zeros(heard * self._group, np.int16))
+            self._quiet += heard
+            groups -= heard
+            if self._quiet == self._patience:
+                out += self._fall_asleep()
+        return out + self._sleep_through(groups) if self._stream is None else out
 
-    def _sleep_through(self, zeros: int) -> bytes:
-        self._slept += zeros
-        groups = max(0, self._slept - self._lead) // self._group[0]
-        self._slept -= groups * self._group[0]
-        return bytes(2 * groups * self._group[1])
-
-    def _sleep_on(self, samples: Samples) -> tuple[Samples, bytes]:
-        """Sleep until the first sound; returns what is left from there on, and what comes out."""
-        sound = np.flatnonzero(samples)
-        if not len(sound):
-            return samples[:0], self._sleep_through(len(samples))
-        out = self._sleep_through(int(sound[0]))
-        self._stream = soxr.ResampleStream(*self._rates, 1, dtype="int16")
-        return np.concatenate((np.zeros(self._slept, np.int16), samples[sound[0] :])), out
-
-    def _filter(self, stream: soxr.ResampleStream, samples: Samples) -> tuple[Samples, bytes]:
-        """Filter until only silence is left in the filter; returns what is left from there on, and what comes out."""
-        end, sleeps = len(samples), False
-        if samples[-1] and self._quiet + end < self._patience:  # speech: not so much silence can be in it
-            self._quiet = 0
-        else:
-            sound = np.concatenate(([-1 - self._quiet], np.flatnonzero(samples), [end]))
-            silences = np.diff(sound) - 1
-            self._quiet = int(silences[-1])
-            long = np.flatnonzero(silences >= self._patience + self._group[0])
-            if sleeps := bool(len(long)):
-                end = max(0, int(sound[long[0]]) + 1 + self._patience)
-                end += -(self._fed + end) % self._group[0]
-        filtered = stream.resample_chunk(samples[:end], last=False)
-        self._fed += end
+    def _filter(self, samples: Samples) -> bytes:
+        assert self._stream is not None
+        filtered = self._stream.resample_chunk(samples.astype(np.float32), last=False)
+        self._fed += len(samples) // self._group
         self._given += len(filtered)
-        out = to_pcm(filtered)
-        if sleeps:  # the last of this silence may lead the next sound
-            groups = max((self._fed - self._lead) // self._group[0], -(-self._given // self._group[1]))
-            out += bytes(2 * (groups * self._group[1] - self._given))
-            self._fall_asleep(self._fed - groups * self._group[0])
-        return samples[end:], out
+        return to_pcm(_rounded(filtered))
+
+    def _fall_asleep(self) -> bytes:
+        """Only silence is left in the filter: the zeros it owes, but for those that may lead the next sound."""
+        groups = max(self._fed - self._lead, -(-self._given // self._group_out))
+        self._stream, self._slept = None, self._fed - groups
+        return bytes(2 * (groups * self._group_out - self._given))
+
+    def _sleep_through(self, groups: int) -> bytes:
+        self._slept += groups
+        out = max(0, self._slept - self._lead)
+        self._slept -= out
+        return bytes(2 * out * self._group_out)
+
+
+def _rounded(sound: npt.NDArray[Any]) -> Samples:
+    return np.asarray(np.clip(np.rint(sound), -32768, 32767), dtype=np.int16)
 
 
 def framed(pcm: bytes, seconds: float, rate: int = RATE) -> Iterator[bytes]:

@@ -32,7 +32,8 @@ async def receive(connection: AsyncRealtimeConnection | AsyncLiveConnection, eve
     """The next of the SDK's `events` (a union of classes): what `connection.recv()` returns, twenty times as fast.
 
     The SDK tries some 45 classes on each frame. Here the frame's "type" picks one; what that class does not fit, or
-    none is there for, is the SDK's again. Raises ValueError for a frame that is not JSON.
+    none is there for, is the SDK's again. Raises ValueError for a frame that is not JSON,
+    RecursionError for one that is nested absurdly deep, as the SDK does.
     """
     data = await connection.recv_bytes()
     try:

@@ -233,7 +233,7 @@ class OpenAIRealtimeSession:
             event = await receive(self._connection, RealtimeServerEvent)
         except ConnectionClosed as closed:
             raise closing(closed, PROVIDER) from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Ended("not_json", f"{PROVIDER} sent a frame that is not JSON ({error})") from None
         if not isinstance(getattr(event, "type", None), str):
             raise Ended("garbage", f"{PROVIDER} sent a frame that is no event")

@@ -16,15 +16,13 @@ from itertools import count
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
-from pydantic_core import to_json
-
 from voicekit.audio import AUDIBLE_DBFS, RATE, Resampler, dbfs, from_pcm
 from voicekit.rules import Mind
 from voicekit.simulator.ears import Ears, Ended, Utterance
 from voicekit.simulator.gpt_live_backend import Backend
 from voicekit.simulator.gpt_live_sideband import Observer, audio_event
 from voicekit.simulator.gpt_live_voice import FRAME_MS, YIELD_MS, Line, Speech, Understanding
-from voicekit.simulator.server import Connection
+from voicekit.simulator.server import Connection, encoded
 from voicekit.simulator.settings import Settings
 from voicekit.simulator.voice import Voice
 from voicekit.simulator.wire import g711
@@ -196,7 +194,7 @@ class Session:
             self._backend.stop()
 
     def _send(self, frame: dict[str, Any]) -> None:
-        text = to_json(frame).decode()
+        text = encoded(frame).decode()
         for receiver in (self._connection, *(observer.connection for observer in self.observers)):
             receiver.send_text(text)
 

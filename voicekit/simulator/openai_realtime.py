@@ -415,6 +415,6 @@ def _parsed(arguments: str) -> dict[str, Any]:
     """A call's arguments, or none if they are no JSON object."""
     try:
         found = json.loads(arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -2,7 +2,7 @@
 
 Both sides read the same table: the adapters to know what may be sent, the simulator to know how to behave. Where two
 pages disagree there are two rows; `use` says which one is followed unless a run chooses the other one
-(`claims={"fillers": "yes"}`).
+(`claims={"interrupt_while_caller_speaks": "speaks_over"}`).
 """
 
 from __future__ import annotations

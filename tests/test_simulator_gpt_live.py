@@ -155,7 +155,7 @@ def test_what_is_fixed_after_the_start() -> None:
 
 def test_audio_is_whole_samples_in_the_format_of_the_session() -> None:
     client = Wired(CLIENT)
-    for audio in ("", "AA==", "AAAA", "?", "AAA"):
+    for audio in ("", "AA==", "AAAA", "?", "AAA", "AA A=", "AA-_AA=="):
         error = client.error("session.input_audio.append", audio=audio)
         assert (error["code"], error["param"]) == ("invalid_audio", "audio"), audio
     assert client.send("session.input_audio.append", audio="AAAA" * 2) == bytes(6)

@@ -7,6 +7,7 @@ sentence or two sentences at once are not recognised, and nothing is ever taken 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -31,7 +32,15 @@ STRANGE = 0.35
 BLOCK = BAND_RATE // 20  # samples in 50 ms
 
 Floats = npt.NDArray[np.float32]
-Spectrum = npt.NDArray[np.complex64]
+
+
+@dataclass(frozen=True)
+class _Spectrum:
+    """The one-sided spectrum of a sound that was made `size` samples long, and the sound's energy."""
+
+    bins: npt.NDArray[np.complex64]
+    energy: float
+    size: int
 
 
 class Recogniser:
@@ -75,7 +84,7 @@ class Recogniser:
         size = _transform_size(len(heard) + BAND_RATE * max(known.seconds for _, known in plausible))
         spectrum = _spectrum(heard, size)
         for _, known in sorted(plausible, key=lambda pair: pair[0]):
-            if _is_copy(spectrum, known.spectrum(size), len(known.sound), size):
+            if _is_copy(spectrum, known.spectrum(size), len(known.sound)):
                 return known.clip
         return None
 
@@ -85,7 +94,7 @@ class _Known:
 
     def __init__(self, clip: Clip) -> None:
         self.clip = clip
-        self._spectra: dict[int, Spectrum] = {}
+        self._spectra: dict[int, _Spectrum] = {}
 
     @cached_property
     def seconds(self) -> float:
@@ -98,7 +107,7 @@ class _Known:
     def sound(self) -> Floats:
         return _band(self.clip.samples, RATE)
 
-    def spectrum(self, size: int) -> Spectrum:
+    def spectrum(self, size: int) -> _Spectrum:
         if size not in self._spectra:
             self._spectra[size] = _spectrum(self.sound, size)
         return self._spectra[size]
@@ -117,21 +126,21 @@ def _known(clip: Clip) -> _Known:
     return _all_known[id(clip)]
 
 
-def _is_copy(heard: Spectrum, clip: Spectrum, length: int, size: int) -> bool:
+def _is_copy(heard: _Spectrum, clip: _Spectrum, length: int) -> bool:
     """Whether the sound with the spectrum `heard` is `clip` (`length` samples), shifted and scaled, and little else."""
-    product = heard * clip.conj()
-    energy = _energy(clip, size)
+    size = clip.size
+    product = heard.bins * clip.bins.conj()
     peak = float(np.max(np.fft.irfft(product, size)))
-    if peak < ALIKE * (energy * _energy(heard, size)) ** 0.5:
+    if peak < ALIKE * (clip.energy * heard.energy) ** 0.5:
         return False
     # The same correlation on a grid four times as fine: a quarter of a sample off would leave too much over.
     fine = np.fft.irfft(product, 4 * size) * 4
     place = int(np.argmax(fine))
-    gain = float(fine[place]) / energy
+    gain = float(fine[place]) / clip.energy
     shift = np.exp(-2j * np.pi * np.arange(size // 2 + 1) * (place / (4 * size))).astype(np.complex64)
-    explained = clip * shift * np.float32(gain)
-    clip_alone, rest = np.fft.irfft(explained, size), np.fft.irfft(heard - explained, size)
-    power, mean = _moving(clip_alone * clip_alone), gain**2 * energy / length
+    explained = clip.bins * shift * np.float32(gain)
+    clip_alone, rest = np.fft.irfft(explained, size), np.fft.irfft(heard.bins - explained, size)
+    power, mean = _moving(clip_alone * clip_alone), gain**2 * clip.energy / length
     # Noise hardly moves this sum, however loud it is in a quiet moment of the clip: it does not look like the clip.
     complete = _moving((clip_alone + rest) * clip_alone) > PRESENT * power
     alone = _moving(rest * rest) < STRANGE * mean + (1 - PRESENT) ** 2 * power
@@ -144,15 +153,11 @@ def _moving(products: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[
     return np.convolve(blocks, np.full(4, 0.25), mode="same")
 
 
-def _energy(spectrum: Spectrum, size: int) -> float:
-    """Energy of the signal with this one-sided spectrum (Parseval); the lowest bin is empty."""
-    return 2.0 * float(np.sum(np.square(np.abs(spectrum)), dtype=np.float64)) / size + 1e-9
-
-
-def _spectrum(sound: Floats, size: int) -> Spectrum:
-    spectrum = np.fft.rfft(sound, size)
-    spectrum[: int(LOWEST_HZ * size / BAND_RATE)] = 0
-    return np.asarray(spectrum, dtype=np.complex64)
+def _spectrum(sound: Floats, size: int) -> _Spectrum:
+    bins = np.fft.rfft(sound, size).astype(np.complex64)
+    bins[: int(LOWEST_HZ * size / BAND_RATE)] = 0
+    energy = 2.0 * float(np.sum(np.square(np.abs(bins)), dtype=np.float64)) / size  # Parseval; the lowest bin is empty
+    return _Spectrum(bins, energy + 1e-9, size)
 
 
 def _band(sound: Samples, rate: int) -> Floats:

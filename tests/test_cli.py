@@ -141,6 +141,7 @@ def test_settings_are_json_where_they_parse() -> None:
         ((*QUICK, "--set", "policy=x"), "vk.run"),
         ((*QUICK, "--set", "delivery=later"), "when_idle"),
         ((*QUICK, "--set", "tool_timeout=soon"), "seconds above 0"),
+        ((*QUICK, "--set", "keep_clear=-1"), "from 0 to 1"),
         ((*QUICK, "--set", "claims=yes"), "--set claims.NAME=VALUE"),
         ((*QUICK, "--set", "claims.fillers=perhaps"), "stated"),
         ((*QUICK, "--set", "faults.flood=1"), "garbage_after_s"),

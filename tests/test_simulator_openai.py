@@ -17,9 +17,10 @@ from websockets.exceptions import ConnectionClosedError
 
 from voicekit.audio import RATE, clips, to_pcm
 from voicekit.clock import run_blocking, wait_for
+from voicekit.frame_json import encoded, parsed
 from voicekit.simulator.ears import Ended, Started, Utterance
 from voicekit.simulator.openai_realtime import Endpoint, serves
-from voicekit.simulator.server import Server, _parse, encoded
+from voicekit.simulator.server import Server
 from voicekit.simulator.settings import Settings
 from voicekit.simulator.voice import Voice
 from voicekit.simulator.wire import g711
@@ -1001,7 +1002,7 @@ async def test_with_real_ears_mind_and_voice() -> None:
 
 def test_half_a_character_crosses_the_wire_and_what_is_no_json_is_none() -> None:
     half = {"output": "hi \ud800"}
-    assert json.loads(encoded(half)) == half == _parse(json.dumps(half).encode())
+    assert json.loads(encoded(half)) == half == parsed(json.dumps(half).encode())
     assert encoded({"text": "größer"}) == '{"text":"größer"}'.encode()
     for rubbish in (b"<html>", b"[" * 100_000, b"\xff", b""):
-        assert _parse(rubbish) is None
+        assert parsed(rubbish) is None

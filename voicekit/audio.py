@@ -171,9 +171,9 @@ class Resampler:
         self._slept = 0  # groups of silence that have not come out; they go through the filter if a sound follows
 
     def feed(self, pcm: bytes) -> bytes:
-        if self._group == self._group_out:
-            return self._whole(pcm)
         pcm = self._whole(pcm)
+        if self._group == self._group_out:
+            return pcm
         count = len(pcm) // (2 * self._group)
         if self._stream is None and pcm == bytes(len(pcm)):
             return self._sleep_through(count)

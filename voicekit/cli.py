@@ -12,10 +12,13 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from voicekit import __version__
 from voicekit.ledger import LedgerError
+
+if TYPE_CHECKING:
+    from voicekit.runs import Run
 
 CORE = (
     ("order_status", "gemini-3.1-flash-live-preview"),
@@ -166,7 +169,7 @@ def _run(options: argparse.Namespace) -> int:
         raise ValueError(f"--set {' '.join(options.set)}: a value of the wrong kind ({error})") from None
     result = run_plan(plan)
     if options.out is not None:
-        result.timeline().savefig(result.save(options.out) / "timeline.png", dpi=110)
+        _save(result, options.out)
     if options.json:
         _print_json(result.to_json())
     else:
@@ -193,8 +196,7 @@ def _demo(options: argparse.Namespace) -> int:
     runs = []
     for scenario, model in progress(CORE, "conversations"):
         result = run(scenario, model=model)
-        folder = result.save(out / f"{scenario}--{model}")
-        result.timeline().savefig(folder / "timeline.png", dpi=110)
+        _save(result, out / f"{scenario}--{model}")
         runs.append(result)
     table = compare(*runs)
     table.to_csv(out / "table.csv", index=False)
@@ -298,6 +300,12 @@ def check_folder(folder: Path) -> None:
         trial.unlink()
     except OSError as error:
         raise ValueError(f"cannot write to {existing} ({error.strerror}); choose another --out") from None
+
+
+def _save(run: Run, folder: Path) -> None:
+    """Save a run, and then its picture: whatever becomes of the picture, the run is kept."""
+    run.save(folder)
+    run.timeline().savefig(folder / "timeline.png", dpi=110)
 
 
 def _print_json(value: dict[str, Any]) -> None:

@@ -106,7 +106,7 @@ def table(rows: Sequence[tuple[str, Run]], *metrics: str) -> pd.DataFrame:
     """The named metrics of several runs, one row each, with a label of your own."""
     import pandas as pd
 
-    values = {label: [run.metrics[name] for name in metrics] for label, run in rows}
+    values = {label: run.metrics[list(metrics)].tolist() for label, run in rows}
     found = pd.DataFrame.from_dict(values, orient="index", columns=list(metrics))
     return found.rename_axis(columns=provenance(*(run for _, run in rows)))
 

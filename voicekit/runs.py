@@ -243,7 +243,9 @@ def _series() -> Any:
             try:
                 return super().__getitem__(key)
             except KeyError:
-                raise KeyError(metrics.unknown(key, self.index)) from None
+                wanted = key if isinstance(key, list) else [key]
+                missing = next((each for each in wanted if each not in self.index), key)
+                raise KeyError(metrics.unknown(missing, self.index)) from None
 
     return Metrics
 

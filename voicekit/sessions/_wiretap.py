@@ -6,18 +6,16 @@ The recording class below is therefore all that is needed to see the true frames
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import ipaddress
-import json
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic_core import from_json
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 from websockets.protocol import State
 
+from voicekit.frame_json import parsed
 from voicekit.sessions.base import Endpoint, WireTap
 
 OPEN_SECONDS = 8.0  # below the limit of the whole set-up, so that the message can say which of the two took too long
@@ -97,22 +95,13 @@ class RecordedConnection(ClientConnection):
 
     def record(self, direction: Literal["sent", "received"], message: str | bytes) -> None:
         text = hide(message if isinstance(message, str) else message.decode(errors="replace"), self.secret)
-        frame = _parsed(text)
+        frame = parsed(text)
         if not isinstance(frame, dict):
             self.tap(direction, "not_json", {"text": text[:200]})
             return
         elide(frame)
         type_ = frame.get("type")
         self.tap(direction, type_ if isinstance(type_, str) else next(iter(frame), ""), frame)
-
-
-def _parsed(text: str) -> Any:
-    with contextlib.suppress(ValueError):
-        return from_json(text)
-    try:
-        return json.loads(text)  # takes what the other, faster one does not: half a character, for instance
-    except (ValueError, RecursionError):
-        return None
 
 
 def hide(text: str, secret: str) -> str:

@@ -17,12 +17,13 @@ from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from voicekit.audio import AUDIBLE_DBFS, RATE, Resampler, dbfs, from_pcm
+from voicekit.frame_json import encoded
 from voicekit.rules import Mind
 from voicekit.simulator.ears import Ears, Ended, Utterance
 from voicekit.simulator.gpt_live_backend import Backend
 from voicekit.simulator.gpt_live_sideband import Observer, audio_event
 from voicekit.simulator.gpt_live_voice import FRAME_MS, YIELD_MS, Line, Speech, Understanding
-from voicekit.simulator.server import Connection, encoded
+from voicekit.simulator.server import Connection
 from voicekit.simulator.settings import Settings
 from voicekit.simulator.voice import Voice
 from voicekit.simulator.wire import g711

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import socket
 import ssl
 from collections.abc import Callable
 from typing import Any, Protocol
 from urllib.parse import parse_qs, urlsplit
 
-from pydantic_core import from_json, to_json
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
+
+from voicekit.frame_json import encoded, parsed
 
 MAX_FRAME = 24 * 2**20  # an append may carry 15 MiB of audio in base64
 
@@ -103,7 +103,7 @@ class Connection(asyncio.Protocol):
                 if event.fin:
                     message, self._fragments = self._fragments, b""
                     if self._endpoint is not None:
-                        self._endpoint.received(_parse(message))
+                        self._endpoint.received(parsed(message))
 
     def _handshake(self, request: Request) -> None:
         url = urlsplit(request.path)
@@ -133,22 +133,6 @@ class Connection(asyncio.Protocol):
                 return
         if self._protocol.state.name == "CLOSED" or (self._protocol.close_expected() and self._endpoint is None):
             transport.close()
-
-
-def encoded(frame: dict[str, Any]) -> bytes:
-    try:
-        return to_json(frame)
-    except ValueError:  # half a character, which JSON may hold and UTF-8 may not
-        return json.dumps(frame, separators=(",", ":")).encode()
-
-
-def _parse(message: bytes) -> Any:
-    with contextlib.suppress(ValueError):
-        return from_json(message)
-    try:
-        return json.loads(message)  # which takes what the other, faster one does not: half a character, for instance
-    except (ValueError, RecursionError):  # the latter for absurdly deep nesting
-        return None
 
 
 class Server:

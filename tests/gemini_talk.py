@@ -128,8 +128,7 @@ class SpelledVoice:
 
     def __init__(self, _language: str) -> None: ...
 
-    def pieces(self, text: str, chunk_ms: int = 100) -> list[tuple[str, bytes]]:
-        assert chunk_ms == 100
+    def pieces(self, text: str) -> list[tuple[str, bytes]]:
         return [(text[at : at + 2], bytes(4800)) for at in range(0, len(text), 2)]
 
 

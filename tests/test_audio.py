@@ -97,7 +97,7 @@ def test_what_comes_out_depends_on_the_sound_and_not_on_how_it_is_cut(rates: tup
     expected, whole = from_pcm(out(960)), soxr.resample(clicks, *rates)
     end = min(len(expected), len(whole))
     assert abs(len(expected) - len(whole)) <= 1 and np.max(np.abs(expected[:end].astype(int) - whole[:end])) <= 3
-    for cut in (2, 481, 1_000_000):
+    for cut in (2 if apart == 6001 else 62, 481, 1_000_000):  # sample by sample is slow
         found = from_pcm(out(cut))
         assert len(found) == len(expected) and np.max(np.abs(found.astype(int) - expected)) <= 1
 

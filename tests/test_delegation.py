@@ -61,7 +61,9 @@ CORRECTS = conversation(*vk.scenarios()["friday_thursday"].lines[:2], find_appoi
 
 
 ENDS = [
-    *itertools.product(["order_status", "order_status_chatty", "friday_thursday", "booking"], MODES),
+    *itertools.product(["order_status_chatty", "booking"], MODES),
+    ("order_status", "client"),
+    ("friday_thursday", "responses"),
     ("never_mind", "client"),
     ("two_lookups", "responses"),  # the service's backend makes both calls in one response
 ]

@@ -105,19 +105,20 @@ def test_nothing_to_say(text: str) -> None:
     assert Voice().pieces(text) == []
 
 
-@pytest.mark.parametrize("chunk_ms", [20, 100, 1000])
-def test_pieces_put_together_are_the_text_and_the_sound(chunk_ms: int) -> None:
+@pytest.mark.parametrize("lengths_ms", [(20,), (100, 150, 250), (1000,), (10_000, 20)])
+def test_pieces_put_together_are_the_text_and_the_sound(lengths_ms: tuple[int, ...]) -> None:
     text = f"You're welcome. {UNKNOWN}  Goodbye."
-    pieces = Voice().pieces(text, chunk_ms)
+    pieces = Voice().pieces(text, lengths_ms)
     assert "".join(words for words, _ in pieces) == text
     assert b"".join(pcm for _, pcm in pieces) == Voice().say(text).tobytes()
-    assert {len(pcm) for _, pcm in pieces[:-1]} == {2 * RATE * chunk_ms // 1000}
-    assert 0 < len(pieces[-1][1]) <= 2 * RATE * chunk_ms // 1000
+    expected = [*lengths_ms, *[lengths_ms[-1]] * len(pieces)]
+    *whole, last = [1000 * len(pcm) / 2 / RATE for _, pcm in pieces]
+    assert whole == expected[: len(whole)] and 0 < last <= expected[len(whole)]
 
 
 def test_words_come_when_they_have_been_said() -> None:
     first, second = "Your order left our warehouse this morning and arrives on Friday.", "It costs nothing."
-    pieces = Voice().pieces(f"{first} {second}")
+    pieces = Voice().pieces(f"{first} {second}", [100])
     ends = {}
     for index, (words, _) in enumerate(pieces):
         ends.update(dict.fromkeys(words.split(), (index + 1) * 0.1))
@@ -129,15 +130,19 @@ def test_words_come_when_they_have_been_said() -> None:
 
 
 def test_the_words_said_grow_with_the_time() -> None:
-    heard = np.cumsum([len(words) for words, _ in Voice("de").pieces("Ihr Termin am Freitag um zehn ist gebucht.", 50)])
+    pieces = Voice("de").pieces("Ihr Termin am Freitag um zehn ist gebucht.", [50])
+    heard = np.cumsum([len(words) for words, _ in pieces])
     assert heard[len(heard) // 2] == pytest.approx(heard[-1] / 2, rel=0.35)
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.text(st.sampled_from("ab cdefg.!?,\n\t\"'’ 19äß€…-"), max_size=30), st.sampled_from([7, 20, 100]))
-def test_no_text_loses_a_letter(text: str, chunk_ms: int) -> None:
+@given(
+    st.text(st.sampled_from("ab cdefg.!?,\n\t\"'’ 19äß€…-"), max_size=30),
+    st.sampled_from([[7], [20], [100, 150, 250]]),
+)
+def test_no_text_loses_a_letter(text: str, lengths_ms: list[int]) -> None:
     assert "".join(sentences(text)) == (text if text.strip() else "")
-    pieces = Voice("de").pieces(text, chunk_ms)
+    pieces = Voice("de").pieces(text, lengths_ms)
     assert "".join(words for words, _ in pieces) == (text if text.strip() else "")
     assert sum(len(from_pcm(pcm)) for _, pcm in pieces) == len(Voice("de").say(text))
 

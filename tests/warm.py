@@ -21,6 +21,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -98,14 +99,11 @@ def serve(orders: int) -> None:
 
 
 def warm_up() -> None:
-    import ipykernel.zmqshell
-    import matplotlib.backends.backend_agg
-    import matplotlib_inline.backend_inline
-    import pandas
-
+    for name in ("ipykernel.kernelapp", "ipykernel.zmqshell", "matplotlib.backends.backend_agg",
+                 "matplotlib_inline.backend_inline", "pandas"):  # fmt: skip
+        import_module(name)
     import voicekit as vk
 
-    assert ipykernel.zmqshell and matplotlib.backends.backend_agg and matplotlib_inline.backend_inline and pandas
     for model in ("gpt-realtime", "gpt-live-1", "gemini-3.8-live"):  # the SDKs, and what they build when they are used
         vk.run("quick_lookup", model=model).timeline()
 

@@ -418,7 +418,6 @@ class Endpoint:
             self._turn = Turn(
                 self._connection.send,
                 self._voice,
-                chunk_ms=self._settings.chunk_ms,
                 speed=self._profile.audio_speed,
                 transcribed=self._setup.transcribe_output,
                 propose=self._propose,

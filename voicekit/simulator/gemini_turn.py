@@ -27,7 +27,6 @@ class Turn:
         send: Callable[[frames.Frame], None],
         voice: Voice,
         *,
-        chunk_ms: int,
         speed: float,
         transcribed: bool,
         propose: Callable[[list[CallTool]], bool],
@@ -36,7 +35,7 @@ class Turn:
     ) -> None:
         self._send, self._voice, self._propose = send, voice, propose
         self._waits, self._over = waits, over
-        self._chunk_ms, self._speed, self._transcribed = chunk_ms, speed, transcribed
+        self._speed, self._transcribed = speed, transcribed
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._steps: deque[Speak | CallTool] = deque()
@@ -80,7 +79,7 @@ class Turn:
         while not self._pieces and self._steps:
             step = self._steps.popleft()
             if isinstance(step, Speak):
-                pieces = self._voice.pieces(step.text, self._chunk_ms)
+                pieces = self._voice.pieces(step.text)
                 if self._samples and pieces:  # one transcript per turn: sentences are kept apart
                     pieces[0] = (f" {pieces[0][0]}", pieces[0][1])
                 self._pieces.extend(pieces)

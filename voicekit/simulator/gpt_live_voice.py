@@ -106,7 +106,7 @@ class Speech:
 
     def _pieces(self, text: str) -> list[tuple[str, bytes]]:
         """The line in frames; the last one is filled up with silence."""
-        pieces = self._voice.pieces(text, FRAME_MS)
+        pieces = self._voice.pieces(text, [FRAME_MS])
         if self._has_spoken and pieces:  # a transcript is read by joining its pieces
             first = next(n for n, (words, _) in enumerate(pieces) if words)
             pieces[first] = (f" {pieces[first][0]}", pieces[first][1])

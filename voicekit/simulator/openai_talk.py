@@ -19,20 +19,20 @@ Step = Speak | CallTool
 
 ARGUMENT_PIECE = 16  # characters of a call's arguments in one delta; no published figure
 PIECE_SECONDS = 0.02  # between two deltas of arguments or written text; no published figure
+BYTES_PER_SECOND = {"audio/pcm": 2 * RATE, "audio/pcmu": g711.RATE, "audio/pcma": g711.RATE}
 
 
 class Talk:
     """Generates responses. `called(call_id, call)` is told of each complete call in the default conversation.
 
     A response is a generator of waits in seconds; what lies between two waits is sent at one moment. Breaking it off is
-    forgetting the generator. Audio comes in pieces of `chunk_ms`, `Profile.audio_speed` times faster than real time.
+    forgetting the generator. Audio comes in pieces, `Profile.audio_speed` times faster than real time.
     """
 
     def __init__(
         self, wire: Wire, settings: Settings, profile: Profile, voice: Voice, called: Callable[[str, CallTool], None]
     ) -> None:
         self._wire, self._profile, self._voice, self._called = wire, profile, voice, called
-        self._chunk_ms = settings.chunk_ms
         self._latencies = settings.random("openai latency")
         self._faults = dict(settings.faults)  # those of calls are used up by the first call
         self.last_speech: Item | None = None  # of the default conversation
@@ -68,7 +68,7 @@ class Talk:
         # Only reasoning models tell the phase of a message (guide to gpt-realtime-2): those that make parallel calls
         phase = "commentary" if step.commentary else "final_answer"
         item = response.open_message(phase if self._profile.parallel_calls else None)
-        pieces = self._voice.pieces(step.text, self._chunk_ms)
+        pieces = self._voice.pieces(step.text)
         if response.modality == "text":
             for text in [text for text, _ in pieces if text]:
                 response.write(text)
@@ -78,9 +78,10 @@ class Talk:
             return True
         if response.is_shared:
             self.last_speech = item
-        for index, (text, audio) in enumerate(_coded(pieces, response.audio_format["type"])):
+        kind = response.audio_format["type"]
+        for index, (text, audio) in enumerate(_coded(pieces, kind)):
             if index:
-                yield self._chunk_ms / 1000 / self._profile.audio_speed
+                yield len(audio) / BYTES_PER_SECOND[kind] / self._profile.audio_speed
             if response.is_used_up:
                 return False
             response.say(text, audio)

@@ -21,7 +21,6 @@ class Settings:
     Raises ValueError for an unknown fault or an impossible value of one, and for a mishearing of an unknown clip.
 
     claims           which of two contradicting claims to follow, e.g. {"interrupt_while_caller_speaks": "speaks_over"}
-    chunk_ms         length of one piece of agent audio
     session_seconds  the service ends the session after this long (None: the vendor's limit)
     faults           misbehaviour to inject, by name; each endpoint documents those it knows, mishearing.py "mishear"
     clips            the sentences the ears know
@@ -30,7 +29,6 @@ class Settings:
 
     seed: int = 0
     claims: Mapping[str, str] = field(default_factory=dict)
-    chunk_ms: int = 100
     language: str = "en"
     session_seconds: float | None = None
     faults: Mapping[str, Any] = field(default_factory=dict)

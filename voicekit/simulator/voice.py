@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import csv
 import re
+from bisect import bisect_left
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from importlib import import_module
 from itertools import accumulate
@@ -20,6 +22,9 @@ import soxr
 from voicekit.audio import RATE, Clip, Samples, to_int16, to_pcm
 from voicekit.models import data_path
 
+# What gpt-realtime sends its audio in: 4800, 7200, then 12000 bytes at 24 kHz (the output printed in Microsoft's
+# quickstart for realtime audio). Nobody prints it of Gemini, which is given the same.
+PIECES_MS = (100, 150, 250)
 QUIET_SECONDS = 0.03  # at both ends of a recording, and so of a stand-in
 GAP_SECONDS = 0.06  # between two sentences: a pause of 0.12 s with the quiet ends, too short to be taken for the end
 LEVEL_DBFS = -20.0  # of a stand-in, as of the recordings
@@ -62,18 +67,22 @@ class Voice:
         """The sound of `text`, int16 at 24 kHz, read-only; empty for a text without words. Same text, same samples."""
         return _say(text, self.language, self.free_text)[0]
 
-    def pieces(self, text: str, chunk_ms: int = 100) -> list[tuple[str, bytes]]:
-        """`text` as it streams: for each chunk of `chunk_ms` the words that are complete by its end, and its PCM16.
+    def pieces(self, text: str, lengths_ms: Sequence[int] = PIECES_MS) -> list[tuple[str, bytes]]:
+        """`text` as it streams: for each piece the words that are complete by its end, and its PCM16.
 
-        The words of a sentence share its time by their length. The words of all pieces put together are `text` again;
-        the last piece may be shorter. Empty for a text without words.
+        `lengths_ms` are the lengths of the pieces in milliseconds, the last one that of all further ones. The words of
+        a sentence share its time by their length. The words of all pieces put together are `text` again; the last
+        piece may be shorter. Empty for a text without words.
         """
         samples, word_ends = _say(text, self.language, self.free_text)
-        size = RATE * chunk_ms // 1000
-        words = [""] * -(-len(samples) // size)
+        sizes = [RATE * ms // 1000 for ms in lengths_ms]
+        starts = [0, *accumulate(sizes)]
+        starts += range(starts[-1] + sizes[-1], len(samples), sizes[-1])
+        starts = starts[: bisect_left(starts, len(samples))]
+        words = [""] * len(starts)
         for end, word in word_ends:
-            words[max(0, -(-end // size) - 1)] += word
-        return [(word, to_pcm(samples[i * size : (i + 1) * size])) for i, word in enumerate(words)]
+            words[max(0, bisect_left(starts, end) - 1)] += word
+        return [(word, to_pcm(piece)) for word, piece in zip(words, np.split(samples, starts[1:]), strict=False)]
 
 
 @lru_cache(maxsize=128)

@@ -136,10 +136,9 @@ def busy_machine() -> Iterator[None]:
             spinner.wait()
 
 
-@pytest.mark.parametrize("model", ["gpt-realtime", "gemini-3.8-live"])
-def test_a_virtual_run_is_the_same_on_a_busy_machine(model: str) -> None:
+def test_a_virtual_run_is_the_same_on_a_busy_machine() -> None:
     def run() -> str:
-        result = vk.run("order_status_chatty", model=model)
+        result = vk.run("order_status_chatty", model="gemini-3.8-live")  # with TLS, which takes more turns of the loop
         return json.dumps([result.event_rows, result.wire_rows, result.call_rows])
 
     quiet = run()

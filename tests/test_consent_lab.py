@@ -251,13 +251,13 @@ def test_the_label_is_that_of_the_runs_or_of_the_target(monkeypatch: pytest.Monk
 # German
 
 
-# Every provider with the call that needs a yes, and every scenario once: its words are the same for all of them.
+# Every scenario once: its words are the same for all providers.
 @pytest.mark.parametrize(
     ("scenario", "model"),
     [
-        *(("booking", model) for model in MODELS),
+        ("booking", MODELS[1]),
         ("cancellation", MODELS[0]),
-        ("order_status", MODELS[1]),
+        ("order_status", MODELS[2]),
         ("friday_thursday", MODELS[1]),
         ("never_mind", MODELS[2]),
     ],

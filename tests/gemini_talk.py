@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -128,7 +128,7 @@ class SpelledVoice:
 
     def __init__(self, _language: str) -> None: ...
 
-    def pieces(self, text: str) -> list[tuple[str, bytes]]:
+    def pieces(self, text: str, _lengths_ms: Sequence[int] = ()) -> list[tuple[str, bytes]]:
         return [(text[at : at + 2], bytes(4800)) for at in range(0, len(text), 2)]
 
 

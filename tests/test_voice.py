@@ -102,7 +102,7 @@ def test_nobody_can_change_the_shared_sound() -> None:
 @pytest.mark.parametrize("text", ["", "  ", "\n"])
 def test_nothing_to_say(text: str) -> None:
     assert len(Voice().say(text)) == 0
-    assert Voice().pieces(text) == []
+    assert Voice().pieces(text, [100]) == []
 
 
 @pytest.mark.parametrize("lengths_ms", [(20,), (100, 150, 250), (1000,), (10_000, 20)])

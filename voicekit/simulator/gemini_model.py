@@ -208,6 +208,7 @@ class Model:
             self._turn = Turn(
                 self._send,
                 self._voice,
+                lengths_ms=self._profile.audio_pieces,
                 speed=self._profile.audio_speed,
                 transcribed=self._setup.transcribe_output,
                 propose=self._propose,

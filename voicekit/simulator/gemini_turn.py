@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from voicekit.audio import RATE
 from voicekit.simulator.voice import Voice
@@ -18,8 +18,8 @@ class Turn:
     `propose(calls)` sends calls made together and says whether the turn must wait for their results; `waits()` comes
     when it does so and the audio sent so far would have been played, `over()` when all of it would have been ("when the
     model assumes realtime playback there will be delay between generation_complete and turn_complete", google-genai
-    types.py). `speed` is seconds of audio generated per second. `waiting`: suspended until `add` brings the steps that
-    follow the results.
+    types.py). `lengths_ms` are those of the pieces of audio, the last for all further ones; `speed` is seconds of audio
+    generated per second. `waiting`: suspended until `add` brings the steps that follow the results.
     """
 
     def __init__(
@@ -27,6 +27,7 @@ class Turn:
         send: Callable[[frames.Frame], None],
         voice: Voice,
         *,
+        lengths_ms: Sequence[int],
         speed: float,
         transcribed: bool,
         propose: Callable[[list[CallTool]], bool],
@@ -35,7 +36,7 @@ class Turn:
     ) -> None:
         self._send, self._voice, self._propose = send, voice, propose
         self._waits, self._over = waits, over
-        self._speed, self._transcribed = speed, transcribed
+        self._lengths_ms, self._speed, self._transcribed = lengths_ms, speed, transcribed
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._steps: deque[Speak | CallTool] = deque()
@@ -79,7 +80,7 @@ class Turn:
         while not self._pieces and self._steps:
             step = self._steps.popleft()
             if isinstance(step, Speak):
-                pieces = self._voice.pieces(step.text)
+                pieces = self._voice.pieces(step.text, self._lengths_ms)
                 if self._samples and pieces:  # one transcript per turn: sentences are kept apart
                     pieces[0] = (f" {pieces[0][0]}", pieces[0][1])
                 self._pieces.extend(pieces)

@@ -68,7 +68,7 @@ class Talk:
         # Only reasoning models tell the phase of a message (guide to gpt-realtime-2): those that make parallel calls
         phase = "commentary" if step.commentary else "final_answer"
         item = response.open_message(phase if self._profile.parallel_calls else None)
-        pieces = self._voice.pieces(step.text)
+        pieces = self._voice.pieces(step.text, self._profile.audio_pieces)
         if response.modality == "text":
             for text in [text for text, _ in pieces if text]:
                 response.write(text)

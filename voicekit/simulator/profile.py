@@ -33,6 +33,7 @@ class Profile:
     call_latency: float = 0.7  # end of turn detected -> the call is out
     speech_latency: float = 1.0  # end of turn detected, or result in -> first audio
     audio_speed: float = 5.0  # seconds of audio generated per second
+    audio_pieces: tuple[int, ...] = (100, 150, 250)  # its frames in milliseconds, the last for all further ones
     acknowledgement_latency: float = 0.3  # GPT-Live: an automatic acknowledgement is asked for -> its first audio
     injection_latency: float = 0.8  # GPT-Live: text is there -> it is in the model's timeline
     injected_speech_latency: float = 1.39  # GPT-Live: in the timeline -> its first audio
@@ -55,6 +56,8 @@ class Profile:
                 values[name] = float(claim.value)
             elif kind == "frozenset[str]":
                 values[name] = frozenset(claim.value.split())
+            elif kind == "tuple[int, ...]":
+                values[name] = tuple(int(each) for each in claim.value.split())
             elif kind == "str":
                 values[name] = claim.value
         return cls(**values)  # type: ignore[arg-type]

@@ -22,9 +22,6 @@ import soxr
 from voicekit.audio import RATE, Clip, Samples, to_int16, to_pcm
 from voicekit.models import data_path
 
-# What gpt-realtime sends its audio in: 4800, 7200, then 12000 bytes at 24 kHz (the output printed in Microsoft's
-# quickstart for realtime audio). Nobody prints it of Gemini, which is given the same.
-PIECES_MS = (100, 150, 250)
 QUIET_SECONDS = 0.03  # at both ends of a recording, and so of a stand-in
 GAP_SECONDS = 0.06  # between two sentences: a pause of 0.12 s with the quiet ends, too short to be taken for the end
 LEVEL_DBFS = -20.0  # of a stand-in, as of the recordings
@@ -67,7 +64,7 @@ class Voice:
         """The sound of `text`, int16 at 24 kHz, read-only; empty for a text without words. Same text, same samples."""
         return _say(text, self.language, self.free_text)[0]
 
-    def pieces(self, text: str, lengths_ms: Sequence[int] = PIECES_MS) -> list[tuple[str, bytes]]:
+    def pieces(self, text: str, lengths_ms: Sequence[int]) -> list[tuple[str, bytes]]:
         """`text` as it streams: for each piece the words that are complete by its end, and its PCM16.
 
         `lengths_ms` are the lengths of the pieces in milliseconds, the last one that of all further ones. The words of

@@ -102,6 +102,16 @@ def test_what_comes_out_depends_on_the_sound_and_not_on_how_it_is_cut(rates: tup
         assert len(found) == len(expected) and np.max(np.abs(found.astype(int) - expected)) <= 1
 
 
+@pytest.mark.parametrize("quiet", [0, 100, 44_100])
+def test_a_last_sound_too_short_for_a_group_comes_at_its_place(quiet: int) -> None:
+    sound = np.concatenate([np.zeros(quiet), sine(1.0, 300)])  # 441 samples make a group at these rates
+    pcm = to_pcm(to_int16(sound))
+    resampler = Resampler(44_100, 16_000)
+    streamed, whole = from_pcm(resampler.feed(pcm) + resampler.flush()), soxr.resample(from_pcm(pcm), 44_100, 16_000)
+    assert len(streamed) == len(whole) and np.max(np.abs(streamed.astype(int) - whole)) <= 3
+    assert resampler.flush() == b""
+
+
 def test_no_noise_is_added_in_the_silence_after_a_sound() -> None:
     """soxr would dither, and not alike in every stream: the same conversation would not be the same twice."""
     resampler = Resampler(RATE, 16_000)

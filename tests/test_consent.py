@@ -43,6 +43,8 @@ ABSAGEN = "Soll ich Ihren Termin am Freitag um zehn absagen?"
         (BOOK, "Cancel that.", "no"),
         ("Shall I book Thursday, or cancel it all?", "Yes, cancel that.", "no"),
         ("", "Yes, cancel that.", "no"),
+        (f"You can cancel up to a day before. {BOOK}", "Okay, cancel that.", "no"),  # not what was asked
+        (f"It takes an hour or two. {CANCEL}", "Yes, cancel that.", "yes"),
         (ABSAGEN, "Ja, sagen Sie ihn ab.", "yes"),
         (ABSAGEN, "Ja, bitte absagen.", "yes"),
         (ABSAGEN, "Nicht absagen.", "no"),

@@ -134,7 +134,7 @@ def test_each_endpoint_acts_on_the_faults_that_are_said_to_be_its() -> None:
     code = {
         "openai-realtime": ("openai_realtime.py", "openai_talk.py"),
         "gpt-live": ("gpt_live.py",),
-        "gemini-live": ("gemini_live.py",),
+        "gemini-live": ("gemini_live.py", "gemini_model.py"),
     }
     for provider, files in code.items():
         text = "".join((folder / name).read_text(encoding="utf-8") for name in files)

@@ -311,6 +311,17 @@ def test_a_sweep_names_what_it_does_not_have() -> None:
         sweep_plot(sweep(), "tool_seconds", "talk_over", "model")
 
 
+def test_an_effect_after_a_time_out_is_marked_beside_no_other_call() -> None:
+    late = event(9.0, "tool", "committed", call_id="a")
+    calls = [
+        call("a", "book_appointment", 1.0, 3.0, state="unknown", effect="committed"),
+        call("b", "send_mail", 8.0, 12.0, effect="committed"),
+    ]
+    figure = timeline([late, event(12.0, "tool", "committed", call_id="b")], calls)
+    marks = {line.get_xdata()[0]: line.get_ydata()[0] for line in axes(figure).lines if line.get_marker() == "D"}
+    assert set(marks) == {9.0, 12.0} and marks[9.0] != marks[12.0]
+
+
 def test_an_effect_is_marked_when_it_takes_place_and_not_when_the_tool_is_done() -> None:
     run = talk("interrupted_booking", "gpt-realtime")
     committed = next(event["t"] for event in run.event_rows if event["kind"] == "committed")

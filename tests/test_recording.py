@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from talks import talk
 
 import voicekit as vk
 from voicekit import recording
 from voicekit.audio import RATE, clips, to_pcm
 from voicekit.caller import Caller, Line
 from voicekit.clock import run_blocking
-from voicekit.journal import Journal
+from voicekit.journal import Journal, read_jsonl, write_jsonl
 from voicekit.recording import audible_from, audio_check, audio_intervals, journal_intervals, mix
 from voicekit.speaker import Speaker
 
@@ -65,6 +66,20 @@ def test_tracks_lie_at_their_samples() -> None:
     assert stereo.tolist() == [[0, 7], [0, 0], [1, 0], [2, 0], [3, 8], [0, 9]]
     assert mix([(1, sound(1.0))], [], 0.5).shape == (12_000, 2)
     assert mix([], [], 0.5).tolist() == [[0, 0]] * 12_000
+
+
+def test_any_text_in_a_run_can_be_saved_and_read_again(tmp_path: Path) -> None:
+    odd = "line\u2028paragraph\u2029next\x85half \ud800 a character\r\n"
+    path = tmp_path / "events.jsonl"
+    for rows in ([], [{"text": odd}, {"text": "and on"}]):
+        write_jsonl(path, rows)
+        assert read_jsonl(path) == rows
+    path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(ValueError, match="line 2: not JSON"):
+        read_jsonl(path)
+    run = vk.Run.load(talk("quick_lookup", "gpt-realtime").save(tmp_path / "run"))
+    run.event_rows[-1]["text"] = run.meta["scenario"] = odd
+    assert vk.Run.load(run.save(tmp_path / "odd")).event_rows == run.event_rows
 
 
 @given(st.integers(0, 100_000), st.lists(st.tuples(st.integers(1, 9000), st.booleans()), min_size=1, max_size=8))

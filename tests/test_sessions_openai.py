@@ -931,6 +931,30 @@ def test_the_key_is_nowhere_to_be_seen() -> None:
     assert key not in repr(wire) + repr(events) + other
 
 
+def test_the_key_is_hidden_however_it_is_written_and_wherever_it_stands() -> None:
+    key, wire = "sk-proj-0123456789abcdef/x", []
+    failed = {"type": "failed", "error": {"type": key, "code": key}}
+    ended = {"id": "response_1", "status": "failed", "status_details": failed, "output": []}
+    frames = [
+        json.dumps(refusal(key, f"no such key: {key}")).replace("sk-", "\\u0073k-").replace("/x", "\\/x"),
+        json.dumps({"type": "response.done", "event_id": "event_9", "response": ended}),
+        f"not json: {key}",
+    ]
+
+    async def main() -> list[Event]:
+        async with Service(script(), CREATED) as service:
+            session = open_session(CONFIG, endpoint(service, key=key), lambda *row: wire.append(row))
+            async with session:
+                for frame in frames:
+                    assert service.connection is not None
+                    service.connection.send_text(frame)
+                return await all_events(session)
+
+    events = run_blocking(main)
+    assert len(wire) >= 6 and any(isinstance(event, Problem) and event.code == "<key>" for event in events)
+    assert key not in repr(wire) + repr(events) and key not in json.dumps(wire, default=str)
+
+
 def test_the_recording_class_is_used_by_the_sdk() -> None:
     """The option goes through the SDK to websockets; an SDK that drops it would record nothing."""
     seen: list[str] = []

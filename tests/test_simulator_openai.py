@@ -765,6 +765,19 @@ async def test_a_response_stops_at_max_output_tokens() -> None:
 
 
 @run
+async def test_a_written_answer_that_just_fits_is_complete() -> None:
+    needed = 0
+    for short_by, status in ((None, "completed"), (0, "completed"), (1, "incomplete")):
+        async with phone() as call:
+            limit = "inf" if short_by is None else needed - short_by
+            await call.update(output_modalities=["text"], max_output_tokens=limit)
+            await call.talk(1)
+            done = (await call.until("response.done"))["response"]
+            assert done["status"] == status
+            needed = needed or done["usage"]["output_tokens"]
+
+
+@run
 async def test_the_model_speaks_up_after_a_long_silence() -> None:
     async with phone(script={"nothing_to_say": [Speak("Yes?")]}) as call:
         detection = {"type": "server_vad", "idle_timeout_ms": 6000}
@@ -801,6 +814,11 @@ async def test_g711_both_ways() -> None:
             assert done["output"][0]["content"][0]["transcript"] == "Answer to 2."
             seconds = len(Voice().say("Answer to 2.")) / RATE
             assert len(heard_audio(call)) / 8000 == pytest.approx(seconds, abs=0.001)
+            deltas = call.all("response.output_audio.delta")
+            sizes = [len(base64.b64decode(delta["delta"])) for delta in deltas]
+            assert sizes[:-1] == [800, 1200, *[2000] * (len(sizes) - 3)] and 0 < sizes[-1] <= 2000
+            lasted = call.time("response.output_audio.delta", -1) - call.time("response.output_audio.delta")
+            assert lasted == pytest.approx(sum(sizes[1:]) / 8000 / 5)
 
 
 # Faults

@@ -116,7 +116,8 @@ def live_endpoint(model: str) -> Endpoint:
     if address and host != home and not host.endswith(f".{home}"):
         raise ValueError(f"{variable} leads to {host}, so {model} would not be live; unset {variable}")
     names = KEYS[provider(model)]
-    key = next((os.environ[name] for name in names if os.environ.get(name)), "")
+    # Without the line end that a key read from a file has: it must be told apart from a text that quotes it.
+    key = next((key for name in names if (key := os.environ.get(name, "").strip())), "")
     if not key:
         raise ValueError(f"{model} live needs a key: set {' or '.join(names)} in the environment")
     return Endpoint(api_key=key)

@@ -198,6 +198,7 @@ class Resampler:
             zeros, self._slept = self._slept * self._group + len(rest), 0
             return bytes(2 * (zeros * self._group_out // self._group))
         stream = self._stream or self._wake()
+        self._stream = None  # what is fed after this is another stream
         led = np.concatenate((np.zeros(self._slept * self._group), rest)).astype(np.float32)
         self._slept = 0
         return to_pcm(_rounded(stream.resample_chunk(led, last=True)))

@@ -17,15 +17,16 @@ from voicekit.models import data_path
 Verdict = Literal["yes", "no", "neither"]
 
 # A yes with more words than this around it answers something else as well.
-LONGEST_YES = 5
+LONGEST_YES = 6
 
 
 @cache
 def words(language: str) -> dict[str, tuple[str, ...]]:
     """Phrases by kind, longest first, for a language; {} for an unknown one.
 
-    Kinds: "yes", "no", "hold", "filler"; "repeats cancel" for what repeats a question that has "cancel" in it, and so
-    on; "choice" for what makes a question one of this or that.
+    Kinds: "yes", "no", "hold", "filler" for what may stand beside a yes, "start" for what may stand before it,
+    "harmless" for a filler that sounds like a refusal ("no problem"); "repeats cancel" for what repeats a question that
+    has "cancel" in it, and so on; "choice" for what makes a question one of this or that.
     """
     found: dict[str, list[str]] = {}
     with data_path("consent_words.csv").open(newline="", encoding="utf-8") as file:
@@ -48,26 +49,33 @@ def verdict(answer: str, language: str = "en", question: str = "") -> Verdict:
         return "neither"
     asked, other = _repetitions(known, question)
     text = _without(text, asked)
-    # "I'm not sure" holds off; the "not" in it refuses nothing.
-    if _contains(_without(text, tuple(phrase for phrase in known["hold"] if " " in phrase)), known["no"]):
+    # "I'm not sure" holds off, "no problem" does not even that: the "not" and the "no" in them refuse nothing.
+    meant = _without(text, known["harmless"] + _long(known["yes"]))
+    if _contains(_without(meant, _long(known["hold"])), known["no"]):
         return "no"
-    if _contains(text, known["hold"] + other) or "?" in answer or len(text.split()) > LONGEST_YES:
+    if _contains(meant, known["hold"] + other) or re.search("[?？]", answer) or len(text.split()) > LONGEST_YES:
         return "neither"
-    begins = next((phrase for phrase in known["yes"] if f"{text} ".startswith(f"{phrase} ")), None)
-    if begins is None:
+    begun = re.sub(rf"^(?:(?:{'|'.join(known['start'] + known['harmless'])})\b\s*)+", "", text)
+    if not any(f"{begun} ".startswith(f"{phrase} ") for phrase in known["yes"]):
         return "neither"
-    return "neither" if _without(text[len(begins) :], known["yes"] + known["filler"]) else "yes"
+    return "neither" if _without(begun, known["yes"] + known["filler"] + known["harmless"]) else "yes"
 
 
 def _repetitions(known: dict[str, tuple[str, ...]], question: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Phrases that repeat what the question asks, and those that would repeat another one; none without a question."""
-    if not question or _contains(question.lower(), known["choice"]):
+    # What was said before it in the same breath ("You can cancel until Monday.") is not what is asked.
+    asked = re.split(r"(?<=[.!?])\s+", question.strip().lower())[-1]
+    if not asked or _contains(asked, known["choice"]):
         return (), ()
     found: dict[bool, tuple[str, ...]] = {True: (), False: ()}
     for kind, phrases in known.items():
         if kind.startswith("repeats "):
-            found[_contains(question.lower(), (kind.removeprefix("repeats "),))] += phrases
+            found[_contains(asked, (kind.removeprefix("repeats "),))] += phrases
     return found[True], found[False]
+
+
+def _long(phrases: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(phrase for phrase in phrases if " " in phrase)
 
 
 def _without(text: str, phrases: tuple[str, ...]) -> str:

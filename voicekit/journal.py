@@ -71,13 +71,15 @@ class Journal:
 def write_jsonl(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     """Write rows as JSON lines: sorted by nothing, one key order, "\\n" on every platform, so that bytes compare."""
     text = "".join(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows)
-    path.write_bytes(text.encode())
+    path.write_bytes(text.encode(errors="backslashreplace"))  # half a character, which UTF-8 has no bytes for
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
     """Read JSON lines. Raises ValueError naming file and line for one that is damaged."""
     rows = []
-    for number, line in enumerate(path.read_bytes().decode().splitlines(), 1):
+    # By "\n" alone: a text may hold other line ends (U+2028), which JSON need not escape.
+    *lines, rest = path.read_bytes().decode().split("\n")
+    for number, line in enumerate([*lines, *filter(None, [rest])], 1):
         try:
             rows.append(json.loads(line))
         except ValueError as error:

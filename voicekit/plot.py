@@ -226,7 +226,8 @@ def _place_calls(canvas: Canvas, shown: list[_Shown]) -> int:
     gap = 8 * canvas.second_per_point
     for each in shown:
         left = each.start
-        right = max(each.stop, each.dropped[0] if each.dropped else each.call.get("heard") or 0.0) + gap
+        then = each.dropped[0] if each.dropped else each.call.get("heard") or 0.0
+        right = max(each.stop, each.effect_at, then) + gap  # an effect may come after a time-out
         width = canvas.width(each.label)
         if width <= each.stop - each.start:
             each.label_at = each.start

@@ -165,8 +165,8 @@ class Run:
         _write_json(folder / "metrics.json", self.values)
         sound = self.heard if len(self.heard) else np.zeros((1, 2), np.int16)  # a FLAC of nothing cannot be read
         audio.write(folder / "heard.flac", sound)
-        (folder / "labels.txt").write_text(recording.labels(self.event_rows, self.call_rows), encoding="utf-8")
-        (folder / "transcript.vtt").write_text(recording.vtt(self.event_rows), encoding="utf-8")
+        (folder / "labels.txt").write_text(recording.labels(self.event_rows, self.call_rows), "utf-8", "replace")
+        (folder / "transcript.vtt").write_text(recording.vtt(self.event_rows), "utf-8", "replace")
 
     @classmethod
     def load(cls, folder: Path | str) -> Run:
@@ -251,7 +251,7 @@ def _series() -> Any:
 
 
 def _write_json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", "utf-8", "backslashreplace")
 
 
 def recorded(scenario: str, model: str) -> Run:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -13,7 +14,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 
 from voicekit.models import facts
 from voicekit.schemas import flaw
-from voicekit.sessions._wiretap import hide
+from voicekit.sessions._wiretap import hidden
 from voicekit.sessions.base import Capabilities, Event, NotSupported, Problem, SessionConfig, SessionError
 
 SETUP_SECONDS = 10.0  # limit of each step of the set-up
@@ -122,7 +123,7 @@ def check_call_id(call_id: str) -> None:
 
 def one_line(value: object, secret: str = "") -> str:
     """Text for a message: one line of at most 300 characters without the API key."""
-    return hide(" ".join(str(value).split()), secret)[:300]
+    return str(hidden(" ".join(str(value).split()), secret))[:300]
 
 
 def closing(closed: ConnectionClosed, provider: str) -> Ended:
@@ -180,6 +181,13 @@ class Ended(Exception):
         self.code = code
 
 
+def without(secret: str, event: Event) -> Event:
+    """The event with "<key>" for the API key in any of its texts."""
+    texts = {name: value for name, value in vars(event).items() if isinstance(value, str)}
+    changed = {name: shown for name, value in texts.items() if (shown := hidden(value, secret)) != value}
+    return dataclasses.replace(event, **changed) if changed else event
+
+
 class Incoming:
     """The receiving half of a session: messages in, events out, until the provider ends it in whatever way.
 
@@ -232,7 +240,7 @@ class Incoming:
                 raise StopAsyncIteration
             try:
                 message = await self._next()
-                self._pending.extend(await self._translate(message))
+                self._pending.extend(without(self._secret, event) for event in await self._translate(message))
             except Ended as end:
                 self._fail(end.code, str(end))
             except Exception as error:  # a nonsensical frame may raise anything in the SDK or here

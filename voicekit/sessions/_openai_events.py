@@ -283,5 +283,5 @@ def reason_of(response: Any) -> str:
 def is_object(text: str) -> bool:
     try:
         return isinstance(json.loads(text), dict)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):  # the last: nested thousands deep
         return False

@@ -31,6 +31,7 @@ AUDIO_FIELDS = {
     "session.output_audio.delta": "delta",
     "input_audio": "audio",
     "output_audio": "audio",
+    "audio": "audio",  # a part of an item
 }
 
 
@@ -82,7 +83,7 @@ class RecordedConnection(ClientConnection):
         except ConnectionClosed as closed:
             if closed.rcvd is not None and not self.end_recorded:
                 self.end_recorded = True
-                reason = hide(closed.rcvd.reason, self.secret)
+                reason = hidden(closed.rcvd.reason, self.secret)
                 self.tap("received", "close", {"code": closed.rcvd.code, "reason": reason})
             raise
         self.record("received", message)
@@ -94,19 +95,32 @@ class RecordedConnection(ClientConnection):
         await super().close(code, reason)
 
     def record(self, direction: Literal["sent", "received"], message: str | bytes) -> None:
-        text = hide(message if isinstance(message, str) else message.decode(errors="replace"), self.secret)
-        frame = parsed(text)
+        frame = parsed(message)
         if not isinstance(frame, dict):
-            self.tap(direction, "not_json", {"text": text[:200]})
+            text = message if isinstance(message, str) else message.decode(errors="replace")
+            self.tap(direction, "not_json", {"text": hidden(text, self.secret)[:200]})
             return
         elide(frame)
+        frame = hidden(frame, self.secret)  # now: before, an escaped letter would have been enough to show it
         type_ = frame.get("type")
         self.tap(direction, type_ if isinstance(type_, str) else next(iter(frame), ""), frame)
 
 
-def hide(text: str, secret: str) -> str:
-    """Replace the API key; services quote it in error messages. Dummy keys are short and may be ordinary words."""
-    return text.replace(secret, "<key>") if len(secret) >= 16 else text
+def hidden(value: Any, secret: str) -> Any:
+    """`value` with "<key>" for the API key in any text of it; services quote keys in their messages.
+
+    A key of less than 16 characters is a dummy, and may be an ordinary word.
+    """
+    if len(secret) < 16:
+        return value
+    match value:
+        case str():
+            return value.replace(secret, "<key>")
+        case list() | tuple():
+            return type(value)(hidden(each, secret) for each in value)
+        case dict():
+            return {hidden(key, secret): hidden(each, secret) for key, each in value.items()}
+    return value
 
 
 def elide(value: Any) -> None:
@@ -117,7 +131,7 @@ def elide(value: Any) -> None:
     elif isinstance(value, dict):
         type_, mime = value.get("type"), value.get("mimeType") or value.get("mime_type")
         field = AUDIO_FIELDS.get(type_) if isinstance(type_, str) else None
-        if isinstance(mime, str) and mime.startswith("audio/"):
+        if isinstance(mime, str) and mime.lower().startswith("audio/"):
             field = "data"
         if field is not None and isinstance(value.get(field), str):
             base64 = value[field].rstrip("=")

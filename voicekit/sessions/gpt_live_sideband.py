@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from typing import Any, Self, cast
 
@@ -11,8 +10,9 @@ import openai
 from openai.resources.live.sideband import AsyncSidebandConnection
 from websockets.exceptions import ConnectionClosed
 
+from voicekit.frame_json import parsed
 from voicekit.sessions._openai_client import client_for
-from voicekit.sessions._wiretap import connect_options, elide
+from voicekit.sessions._wiretap import connect_options, elide, hidden
 from voicekit.sessions.base import Endpoint
 
 
@@ -50,8 +50,9 @@ class Sideband:
     async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
         while self.connection is not None:
             try:
-                frame = json.loads(await self.connection.recv_bytes())
+                frame = parsed(await self.connection.recv_bytes())
             except ConnectionClosed:
                 return
-            elide(frame)
-            yield frame
+            if isinstance(frame, dict):
+                elide(frame)
+                yield hidden(frame, self._endpoint.api_key)

@@ -41,7 +41,7 @@ class Turn:
         self._timer: asyncio.TimerHandle | None = None
         self._steps: deque[Speak | CallTool] = deque()
         self._pieces: deque[tuple[str, bytes]] = deque()
-        self._sent: list[tuple[float, str]] = []  # when each piece starts to be heard, and its words
+        self._sent: list[tuple[float, str]] = []  # when each piece has been heard, and its words
         self._due = 0.0  # when the next piece is generated
         self._heard_until = 0.0  # when the audio sent so far has been played
         self._samples = 0
@@ -74,7 +74,7 @@ class Turn:
         self._pieces.clear()
         now = self._loop.time()
         self._heard_until = min(self._heard_until, now)
-        return "".join(words for start, words in self._sent if start < now)
+        return "".join(words for end, words in self._sent if end <= now + 1e-6)
 
     def _advance(self) -> None:
         while not self._pieces and self._steps:
@@ -114,7 +114,7 @@ class Turn:
             self._send(frames.content(outputTranscription={"text": words}))
         seconds = len(pcm) / 2 / RATE
         start = max(self._heard_until, self._loop.time())
-        self._sent.append((start, words))
         self._heard_until = start + seconds
+        self._sent.append((self._heard_until, words))
         self._due += seconds / self._speed
         self._samples += len(pcm) // 2

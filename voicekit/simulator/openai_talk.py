@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 from voicekit.audio import RATE, Resampler
@@ -71,10 +72,10 @@ class Talk:
         pieces = self._voice.pieces(step.text, self._profile.audio_pieces)
         if response.modality == "text":
             for text in [text for text, _ in pieces if text]:
-                response.write(text)
-                yield PIECE_SECONDS
                 if response.is_used_up:
                     return False
+                response.write(text)
+                yield PIECE_SECONDS
             return True
         if response.is_shared:
             self.last_speech = item
@@ -119,12 +120,12 @@ def _cut(text: str) -> list[str]:
     return [text[start : start + ARGUMENT_PIECE] for start in range(0, len(text), ARGUMENT_PIECE)]
 
 
-def _coded(pieces: Iterable[tuple[str, bytes]], kind: Any) -> Iterator[tuple[str, bytes]]:
+def _coded(pieces: list[tuple[str, bytes]], kind: Any) -> list[tuple[str, bytes]]:
     """Pieces of speech in an output format: as they are for PCM16 at 24 kHz, resampled and coded for G.711."""
-    if kind == "audio/pcm":
-        yield from pieces
-        return
+    if kind == "audio/pcm" or not pieces:
+        return pieces
     resampler = Resampler(RATE, g711.RATE)
-    for text, pcm in pieces:
-        yield text, g711.encode(resampler.feed(pcm), kind)
-    yield "", g711.encode(resampler.flush(), kind)
+    coded = g711.encode(resampler.feed(b"".join(pcm for _, pcm in pieces)) + resampler.flush(), kind)
+    ends = [end // 2 * g711.RATE // RATE for end in accumulate(len(pcm) for _, pcm in pieces)]
+    starts = [0, *ends[:-1]]
+    return [(text, coded[start:end]) for (text, _), start, end in zip(pieces, starts, [*starts[1:], None], strict=True)]

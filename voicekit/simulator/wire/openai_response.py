@@ -170,13 +170,8 @@ class Response:
         return item
 
     def say(self, text: str, audio: bytes) -> None:
-        """Send a piece of transcript and the sound it ends in (coded in the response's audio format)."""
+        """Send a piece of sound (coded in the response's audio format) and the transcript that ends in it."""
         item, ids = self._message()
-        if text:
-            content = item.shown["content"][0]
-            content["transcript"] = (content["transcript"] or "") + text  # None after a truncation in full flow
-            self.output_tokens[0] += text_tokens(text)
-            self._emit("response.output_audio_transcript.delta", **ids, delta=text)
         if audio:
             item.audio += audio
             item.sounded = True
@@ -184,6 +179,11 @@ class Response:
             self.audio_seconds += seconds
             self.output_tokens[1] += round(seconds * OUTPUT_TOKENS_PER_SECOND)
             self._emit("response.output_audio.delta", **ids, delta=pybase64.b64encode_as_string(audio))
+        if text:
+            content = item.shown["content"][0]
+            content["transcript"] = (content["transcript"] or "") + text  # None after a truncation in full flow
+            self.output_tokens[0] += text_tokens(text)
+            self._emit("response.output_audio_transcript.delta", **ids, delta=text)
         item.pieces.append((len(item.audio), text))
 
     def write(self, text: str) -> None:

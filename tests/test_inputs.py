@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 from talks import talk
 
 import voicekit as vk
-from voicekit import audio, cli, inputs
+from voicekit import audio, cli, inputs, lesson
+from voicekit.clock import run_blocking
 from voicekit.experiment import Plan
 from voicekit.simulator import Settings
 from voicekit.simulator.injection import FAULTS, check_faults
@@ -71,6 +73,7 @@ def refusal(scenario: Any = "quick_lookup", model: Any = GPT, **options: Any) ->
         ({"scenario": vk.Scenario("mine", tools={"check_stock": "soon"})}, "0 to 600 seconds"),
         ({"scenario": vk.Scenario("mine", tools=("check_stock",))}, "a mapping of name to seconds"),  # type: ignore
         ({"scenario": vk.Scenario("mine", lines=("stock",))}, "vk.Line"),  # type: ignore[arg-type]
+        ({"scenario": vk.Scenario("mine", lines=vk.Line("stock"))}, r"(vk.Line(...),)"),  # type: ignore[arg-type]
         ({"model": LIVE, "backend": 3}, "async def work"),
         ({"model": LIVE, "supervisor": 3}, "supervisor is a function"),
     ],
@@ -199,6 +202,51 @@ def test_a_swept_policy_shows_its_value_in_every_row_whatever_it_is() -> None:
 
 def by_hand(_result: Any, _moment: Any) -> str:
     return "when_idle"
+
+
+def test_two_runs_side_by_side_say_what_was_changed() -> None:
+    other = talk("quick_lookup", GPT, tool_seconds=2.0, delivery="silent")
+    table = vk.compare(talk("quick_lookup", GPT), other)
+    assert list(table.columns[:5]) == ["scenario", "model", "tool_seconds", "delivery", "provenance"]
+    assert table["tool_seconds"].tolist() == ["check_stock 0.2", "check_stock 2.0"]
+    assert list(vk.compare(other, other).columns[:3]) == ["scenario", "model", "provenance"]
+
+
+def test_what_a_function_of_ones_own_returned_in_vain_is_said_aloud() -> None:
+    with pytest.warns(UserWarning, match="delivery: .* returned 'interupt'; it is to return when_idle or interrupt"):
+        vk.run("quick_lookup", model=GPT, delivery=lambda result, moment: "interupt")
+
+
+@pytest.mark.parametrize(
+    ("mistake", "mend"),
+    [
+        (lambda run: vk.Policy(behaviour="blocking"), "no field 'behaviour'; it has behavior"),  # type: ignore[call-arg]
+        (lambda run: vk.table(run, "talk_over"), "label each"),
+        (lambda run: vk.table([("a", run)]), "the metrics you name"),
+        (lambda run: vk.tool(print), '@vk.tool(effect="read")'),
+        (lambda run: run.save(None), "name of a folder"),
+        (lambda run: vk.compare(run, None), "not NoneType"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_slip_is_answered_with_one_line_and_the_mend(mistake: Any, mend: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        mistake(talk("quick_lookup", GPT))
+    assert mend in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_waits_that_are_no_one_silence_are_not_added_up(capsys: pytest.CaptureFixture[str]) -> None:
+    found = lesson.waits([("asks again", talk("order_status_chatty", GPT)), ("waits", talk("quick_lookup", GPT))])
+    assert found["asks again"].isna().all() and "asks again: this is not one silence" in capsys.readouterr().out
+    assert found["waits"].iloc[:-1].sum() == pytest.approx(found.loc["the silence", "waits"])
+
+
+def test_a_run_on_a_loop_of_ones_own_says_whose_clock_it_had() -> None:
+    async def main() -> str:
+        return (await vk.arun("quick_lookup", model=GPT)).meta["clock"]
+
+    assert run_blocking(main) == "virtual"
+    with pytest.raises(ValueError, match="which is real"):
+        asyncio.run(vk.arun("quick_lookup", model=GPT, clock="virtual"))
 
 
 def test_a_list_of_runs_is_no_run() -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from voicekit.audio import Clip, clips
     from voicekit.caller import Line
-    from voicekit.experiment import Scenario, arun, compare, probe, run, scenarios, sweep
+    from voicekit.experiment import Scenario, arun, probe, run, scenarios
     from voicekit.guardrails import SpeechRule, abort, replace, skip
     from voicekit.lesson import decisions, frames, predicted, table, target
     from voicekit.lessons import check
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from voicekit.policy import Policy
     from voicekit.replaying import replay
     from voicekit.runs import Run
+    from voicekit.sweeps import compare, sweep
     from voicekit.tools import Fault, Latency, Tool, failed, no_results, ok, tool
     from voicekit.widgets import panel
 
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "audio": ("Clip", "clips"),
     "caller": ("Line",),
-    "experiment": ("Scenario", "arun", "compare", "probe", "run", "scenarios", "sweep"),
+    "experiment": ("Scenario", "arun", "probe", "run", "scenarios"),
+    "sweeps": ("compare", "sweep"),
     "guardrails": ("SpeechRule", "abort", "replace", "skip"),
     "lesson": ("decisions", "frames", "predicted", "table", "target"),
     "models": ("claims",),

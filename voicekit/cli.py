@@ -187,8 +187,9 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    from voicekit.experiment import compare, run
+    from voicekit.experiment import run
     from voicekit.progress import progress
+    from voicekit.sweeps import compare
 
     out: Path = options.out
     for scenario, model in CORE:
@@ -247,8 +248,8 @@ def _probe(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
-    from voicekit.experiment import compare
     from voicekit.runs import Run
+    from voicekit.sweeps import compare
 
     folders = sorted(path.parent for path in options.folder.glob("**/run.json")) if options.folder.is_dir() else []
     if not folders:

@@ -6,29 +6,25 @@ vk.sweep(["order_status"], ["gpt-realtime"], [vk.Policy()], n=5)
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import dataclasses
-import itertools
-import multiprocessing
-import pickle
 import tomllib
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+import warnings
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from voicekit import audio, inputs
 from voicekit.caller import Line
-from voicekit.clock import Clock, run_blocking
+from voicekit.clock import Clock, VirtualLoop, run_blocking
 from voicekit.models import data_path, facts, provider
 from voicekit.policy import Policy
-from voicekit.progress import progress
 from voicekit.runs import Run, recorded
 from voicekit.translation import translated
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 Target = Literal["simulator", "live", "replay"]
 POLICY_FIELDS = frozenset(each.name for each in dataclasses.fields(Policy))
@@ -201,11 +197,16 @@ def check_policy(policy: Policy, model: str) -> None:
 
 
 async def arun(scenario: str | Scenario, *, model: str, policy: Policy | None = None, **options: Any) -> Run:
-    """Run a scenario on the running loop (for programs that have one). Arguments as `run`."""
+    """Run a scenario on the running loop (for programs that have one): on its clock, so in real time on any but ours.
+
+    Arguments as `run`, but for `clock`.
+    """
     from voicekit.application import converse
 
-    plan = Plan.of(scenario, model=model, policy=policy, **options)
-    return await converse(plan)
+    clock: Clock = "virtual" if isinstance(asyncio.get_running_loop(), VirtualLoop) else "real"
+    if options.pop("clock", clock) != clock:
+        raise ValueError(f"arun runs on the clock of the running loop, which is {clock}; vk.run has a choice")
+    return _told(await converse(Plan.of(scenario, model=model, policy=policy, clock=clock, **options)))
 
 
 def run(
@@ -231,7 +232,15 @@ def run(
     a problem in the run's journal; the run is returned all the same.
     """
     plan = Plan.of(scenario, model=model, policy=policy, target=target, clock=clock, seed=seed, **overrides)
-    return run_plan(plan)
+    return _told(run_plan(plan))
+
+
+def _told(run: Run) -> Run:
+    """Warn of what a function of the reader's own returned that nothing could be done with; `run.events` has it too."""
+    wrong = {event["text"] for event in run.event_rows if event["kind"].startswith("bad_")}
+    for text in sorted(wrong):
+        warnings.warn(f"policy: {text}", stacklevel=3)
+    return run
 
 
 def run_plan(plan: Plan) -> Run:
@@ -244,128 +253,6 @@ def run_plan(plan: Plan) -> Run:
         return converse(plan)
 
     return run_blocking(main, plan.clock)
-
-
-def compare(*runs: Run) -> pd.DataFrame:
-    """One row per run: scenario, model, provenance, then the metrics; a metric that is empty everywhere is left out.
-
-    Raises ValueError for anything that is no run: a list of runs is given as `compare(*runs)`.
-    """
-    import pandas as pd
-
-    for run in runs:
-        if not isinstance(run, Run):
-            raise ValueError(f"compare takes runs, one by one: vk.compare(a, b) or vk.compare(*runs), not {type(run)}")
-    rows = [
-        {
-            "scenario": run.meta["scenario"],
-            "model": run.meta["model"],
-            "provenance": run.meta["provenance"],
-            **run.values,
-        }
-        for run in runs
-    ]
-    return pd.DataFrame(rows).dropna(axis="columns", how="all")
-
-
-def sweep(
-    scenarios: Iterable[str | Scenario],
-    models: Iterable[str],
-    policies: Sequence[Policy] = (Policy(),),
-    n: int = 5,
-    executor: Executor | None = None,
-    *,
-    metrics: Sequence[str] = ("response_latency", "dead_air_longest", "time_to_result"),
-    **overrides: Any,
-) -> pd.DataFrame:
-    """Run every combination `n` times (seeds 0 to n-1) and return n, median, p10 and p90 of each metric.
-
-    An override given as a list is varied too: `tool_seconds=[0.5, 2, 6]`. `executor` is any
-    `concurrent.futures.Executor`; the default is a pool of processes from 40 runs on (fewer, and runs that cannot be
-    sent to one because a policy holds a function of the notebook, are done here). One row per combination and metric; n
-    counts the runs that have a value for it. A field in which the policies differ from the default is a column, in
-    every row.
-
-    Raises ValueError before the first run for an empty list, an unknown metric, and what `run` refuses.
-    """
-    import pandas as pd
-
-    scenarios, models = inputs.several("scenarios", scenarios), inputs.several("models", models)
-    policies, wanted = inputs.several("policies", policies), inputs.several("metrics", metrics)
-    inputs.check_sweep(n, wanted, policies)
-    varied = {name: inputs.several(name, value) for name, value in overrides.items() if isinstance(value, list)}
-    fixed = {name: value for name, value in overrides.items() if name not in varied}
-    described, default = [policy.describe() for policy in policies], Policy().describe()
-    changed = [key for key in default if any(each[key] != default[key] for each in described)]
-    groups, plans = [], []
-    for scenario, model, policy, *values in itertools.product(scenarios, models, policies, *varied.values()):
-        settings = dict(zip(varied, values, strict=True))
-        name = scenario if isinstance(scenario, str) else scenario.name
-        shown = {key: "default" if (value := policy.describe()[key]) is None else value for key in changed}
-        group = {key: _cell(value) for key, value in {**shown, **settings}.items()}
-        for seed in range(n):
-            plans.append(Plan.of(scenario, model=model, policy=policy, seed=seed, **{**fixed, **settings}))
-            groups.append({"scenario": name, "model": model, **group})
-    measured = _run_all(plans, executor)
-    rows = pd.DataFrame([{**group, **values} for group, values in zip(groups, measured, strict=True)])
-    by = [*dict.fromkeys(key for group in groups for key in group), "provenance"]
-    table = rows.melt(id_vars=by, value_vars=wanted, var_name="metric")
-    table["value"] = pd.to_numeric(table["value"])
-    grouped = table.groupby([*by, "metric"], sort=False, dropna=False)["value"]
-    return grouped.agg(n="count", median="median", p10=_tenth, p90=_ninetieth).reset_index()
-
-
-def _cell(value: Any) -> Any:
-    """A value as it can stand in a table and be grouped by: mappings, sets and objects as text."""
-    if value is None or isinstance(value, (str, int, float)):
-        return value
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key}={each}" for key, each in value.items()) or "none"
-    if isinstance(value, (list, tuple, frozenset, set)):
-        return ", ".join(map(str, value)) or "none"
-    return getattr(value, "__name__", str(value))
-
-
-def _tenth(values: pd.Series) -> float:
-    return float(values.quantile(0.1))
-
-
-def _ninetieth(values: pd.Series) -> float:
-    return float(values.quantile(0.9))
-
-
-def measure_plan(plan: Plan) -> dict[str, Any]:
-    """Run a plan and return its metrics and provenance: what a worker process sends back."""
-    result = run_plan(plan)
-    return {**result.values, "provenance": result.meta["provenance"]}
-
-
-# Fewer runs are sooner done here: a process started afresh loads the SDKs for as long as ten runs take.
-WORTH_A_POOL = 40
-
-
-def _run_all(plans: Sequence[Plan], executor: Executor | None) -> list[dict[str, Any]]:
-    """Measure all plans in order, with a progress bar; live runs one after the other (the vendor limits the rate)."""
-    few = len(plans) < WORTH_A_POOL
-    if executor is None and (few or plans[0].target == "live" or not _can_travel(plans)):
-        return [measure_plan(plan) for plan in progress(plans)]
-    with contextlib.ExitStack() as stack:
-        pool = executor or stack.enter_context(_pool())
-        futures = [pool.submit(measure_plan, plan) for plan in plans]
-        return [future.result() for future in progress(futures)]
-
-
-def _pool() -> Executor:
-    """Processes started afresh: a copy of a notebook's kernel would take its threads and sockets along."""
-    return ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn"))
-
-
-def _can_travel(plans: Sequence[Plan]) -> bool:
-    try:
-        pickle.dumps(plans)
-    except Exception:
-        return False
-    return True
 
 
 def probe(model: str, target: Target = "simulator") -> list[str]:

@@ -34,6 +34,8 @@ def check_kinds(scenario: Any, policy: Any, seed: Any, settings: Mapping[str, An
     if isinstance(scenario, Scenario):
         if not isinstance(scenario.tools, Mapping):
             raise ValueError(f"scenario {scenario.name}: tools is a mapping of name to seconds, not {scenario.tools!r}")
+        if isinstance(scenario.lines, Line):  # a comma forgotten
+            raise ValueError(f"scenario {scenario.name}: lines is a tuple; a single line is written (vk.Line(...),)")
         if strange := [line for line in scenario.lines if not isinstance(line, Line)]:
             raise ValueError(f"scenario {scenario.name}: lines is a tuple of vk.Line(...), not of {strange[0]!r}")
     if policy is not None and not isinstance(policy, Policy):

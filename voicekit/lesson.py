@@ -106,9 +106,19 @@ def table(rows: Sequence[tuple[str, Run]], *metrics: str) -> pd.DataFrame:
     """The named metrics of several runs, one row each, with a label of your own."""
     import pandas as pd
 
-    values = {label: run.metrics[list(metrics)].tolist() for label, run in rows}
+    if not metrics:
+        raise ValueError('table shows the metrics you name: vk.table([("a label", run)], "dead_air_longest")')
+    values = {label: run.metrics[list(metrics)].tolist() for label, run in _pairs(rows)}
     found = pd.DataFrame.from_dict(values, orient="index", columns=list(metrics))
     return found.rename_axis(columns=provenance(*(run for _, run in rows)))
+
+
+def _pairs(rows: Any) -> list[tuple[str, Run]]:
+    """Raises ValueError for what is no list of labels with runs."""
+    pairs = [] if isinstance(rows, Run) else list(rows)
+    if not pairs or not all(isinstance(each, (tuple, list)) and isinstance(each[-1], Run) for each in pairs):
+        raise ValueError('give a list of runs with a label each: [("a label", run), ("another", other)]')
+    return [(str(label), run) for label, run in pairs]
 
 
 def moments(run: Run) -> pd.Series:
@@ -136,12 +146,23 @@ def moments(run: Run) -> pd.Series:
 
 
 def waits(rows: Sequence[tuple[str, Run]]) -> pd.DataFrame:
-    """The silence before the first answer, cut at its `moments`: one column per run, seconds, the sum below."""
+    """The silence before the first answer, cut at its `moments`: one column per run, seconds, the sum below.
+
+    It is one silence only where nobody speaks between the question and the answer. Of a run in which somebody does, or
+    in which no tool was done, the column is empty, and a line says so.
+    """
     import pandas as pd
 
     names = ["detection", "model, before the tool", "tool", "model, after the tool"]
-    found = pd.DataFrame({label: moments(run).diff().iloc[1:].set_axis(names) for label, run in rows})
-    found.loc["the silence"] = found.sum()
+    found = pd.DataFrame(index=[*names, "the silence"])
+    for label, run in _pairs(rows):
+        cut = moments(run)
+        waits = cut.diff().iloc[1:].set_axis(names)
+        spoken = any(cut.iloc[0] < each.start < cut.iloc[-1] for each in utterances(run.event_rows)[1:])
+        if spoken or not (waits >= 0).all():
+            print(f"{label}: this is not one silence; look at run.timeline() and run.metrics['dead_air_longest']")
+            waits = waits * float("nan")
+        found[label] = [*waits, waits.sum(skipna=False)]
     return found.rename_axis(columns=provenance(*(run for _, run in rows)))
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from voicekit.budget import check_limits
 from voicekit.guardrails import Guardrail, SpeechRule
@@ -66,6 +66,13 @@ class Policy:
     tool_timeout: float = 30.0
     keep_clear: float = 0.06
     budget: dict[str, float] = dataclasses.field(default_factory=dict)
+
+    def __new__(cls, *_values: Any, **fields: Any) -> Self:
+        """Only to name the fields there are, where a misspelt one would get Python's own message."""
+        known = [each.name for each in dataclasses.fields(cls)]
+        if unknown := sorted(set(fields) - set(known)):
+            raise ValueError(f"policy: no field {unknown[0]!r}; it has {', '.join(known)}")
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():

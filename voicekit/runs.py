@@ -135,6 +135,8 @@ class Run:
 
         Raises ValueError when it cannot be written, or when the folder holds something else than a saved run.
         """
+        if not isinstance(folder, (str, os.PathLike)):
+            raise ValueError(f"save takes the name of a folder, not {folder!r}")
         folder = Path(folder)
         if folder.is_dir() and any(folder.iterdir()) and not (folder / "run.json").is_file():
             raise ValueError(f"{folder} holds other files than a saved run; choose a new folder")
@@ -143,7 +145,7 @@ class Run:
             draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         except OSError as error:
             raise ValueError(
-                f"cannot write to {folder.parent} ({error.strerror}); choose another --out folder"
+                f"cannot write to {folder.parent} ({error.strerror}); choose another folder"
             ) from None
         try:
             self._write(draft)
@@ -151,7 +153,7 @@ class Run:
             for file in draft.iterdir():
                 file.replace(folder / file.name)
         except OSError as error:
-            raise ValueError(f"cannot write {folder} ({error.strerror}); choose another --out folder") from None
+            raise ValueError(f"cannot write {folder} ({error.strerror}); choose another folder") from None
         finally:
             shutil.rmtree(draft, ignore_errors=True)
         return folder

@@ -158,8 +158,10 @@ class Tool:
         return self.arguments.model_validate_json(canonical(dict(arguments)))
 
 
-def tool(*, effect: Effect, **options: Any) -> Callable[[Callable[..., Any]], Tool]:
+def tool(*bare: Any, effect: Effect | None = None, **options: Any) -> Callable[[Callable[..., Any]], Tool]:
     """Make the decorated function a Tool; `options` are the fields of `Tool`."""
+    if bare or effect is None:
+        raise ValueError('a tool says what it does: @vk.tool(effect="read"), or "write", or "irreversible"')
     return lambda function: Tool.of(function, effect=effect, **options)
 
 

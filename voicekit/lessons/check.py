@@ -1,7 +1,7 @@
 """The checks of the exercises: each says what is still missing, in words, from numbers it measures itself.
 
-    vk.check.silence(run, below=4.0)
-    vk.check.empty_search(my_tool)
+vk.check.silence(run, below=4.0)
+vk.check.empty_search(my_tool)
 """
 
 from __future__ import annotations
@@ -108,12 +108,12 @@ def _silence_of(seconds: float, model: str, target: Target) -> float | None:
 SILENCE: dict[str, Any] = {"caller_speaking": False, "agent_speaking": False, "caller_turns_since": 0}
 AGENT_TALKS = SILENCE | {"agent_speaking": True, "caller_turns_since": 1}
 CALLER_TALKS = SILENCE | {"caller_speaking": True}
-DELIVERY_CASES: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = (
+DELIVERY_CASES: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = (  # several words: any of them
     ("an urgent result while the agent talks", {"urgent": True}, AGENT_TALKS, "interrupt"),
     ("an urgent result in silence", {"urgent": True}, SILENCE, "interrupt"),
     ("an ordinary result while the agent talks about something else", {}, AGENT_TALKS, "when_idle"),
     ("an ordinary result while the caller talks", {}, CALLER_TALKS, "when_idle"),
-    ("an ordinary result in silence", {}, SILENCE, "when_idle"),
+    ("an ordinary result in silence", {}, SILENCE, "when_idle or interrupt"),  # which is the same then
     ("a result that is only stored", {"store_only": True}, SILENCE, "silent"),
     ("a result that is only stored, while the agent talks", {"store_only": True}, AGENT_TALKS, "silent"),
 )
@@ -130,16 +130,19 @@ def delivery(
     function: Callable[[dict[str, Any], Any], str], model: str = "gemini-3.8-live", target: Target = "simulator"
 ) -> Findings:
     """Notebook 03: does `function(result, moment)` choose well, on a table of moments and in three conversations?"""
-    findings = []
+    findings: list[str] = []
     for what, data, state, wanted in DELIVERY_CASES:
         moment = Moment(tool="get_order_status", seconds_since=6.0, **state)
         try:
             chosen = function(ok(SUMMARY, **data), moment)
         except Exception as error:
-            findings.append(f"{what}: {wanted}; the function raised {type(error).__name__}: {error}")
-            continue
-        if chosen != wanted:
-            findings.append(f"{what}: {wanted}, not {chosen}.")
+            mend = "; a result is a dict, and a mark may be missing: result.get('urgent')"
+            known = isinstance(error, (AttributeError, KeyError)) and mend
+            return Findings((f"{what}: the function raised {type(error).__name__}: {error}{known or ''}",))
+        if chosen not in wanted.split(" or "):
+            words = ("interrupt", "when_idle", "silent")
+            mend = "" if chosen in words else f" (the words are {', '.join(words)}, in lower case)"
+            findings.append(f"{what}: {wanted}, not {chosen}{mend}.")
     if not findings:
         findings = [f"in a conversation, {f}" for f in _talks(function, model, target)]
     return Findings(tuple(findings))

@@ -14,7 +14,7 @@ from voicekit import audio
 from voicekit.audio import RATE, from_pcm
 from voicekit.models import data_path
 from voicekit.simulator import voice as module
-from voicekit.simulator.voice import Voice, seconds, sentences
+from voicekit.simulator.voice import QUIET_SECONDS, Voice, seconds, sentences
 
 UNKNOWN = "Seventeen striped umbrellas, and a bicycle, are waiting."
 
@@ -118,15 +118,20 @@ def test_pieces_put_together_are_the_text_and_the_sound(lengths_ms: tuple[int, .
 
 def test_words_come_when_they_have_been_said() -> None:
     first, second = "Your order left our warehouse this morning and arrives on Friday.", "It costs nothing."
-    pieces = Voice().pieces(f"{first} {second}", [100])
+    pieces = Voice().pieces(f"{first} {second}", [10])
     ends = {}
     for index, (words, _) in enumerate(pieces):
-        ends.update(dict.fromkeys(words.split(), (index + 1) * 0.1))
-    length = len(Voice().say(first)) / RATE
-    assert ends["Friday."] == pytest.approx(length, abs=0.11)
+        ends.update(dict.fromkeys(words.split(), (index + 1) * 0.01))
+    length, whole = len(Voice().say(first)) / RATE, len(Voice().say(f"{first} {second}")) / RATE
+    assert ends["Friday."] == pytest.approx(length - QUIET_SECONDS, abs=0.011)
+    assert ends["nothing."] == pytest.approx(whole - QUIET_SECONDS, abs=0.011)
     assert ends["warehouse"] == pytest.approx(length * 26 / 54, abs=0.25)  # half of the letters, half of the time
     assert length < ends["It"] < ends["costs"] < ends["nothing."]
     assert not pieces[0][0]
+    there = 0.0
+    for words, pcm in Voice().pieces(f"{first} {second}", [100, 150, 250]):
+        begin, there = there, there + len(pcm) / 2 / RATE
+        assert all(begin - 0.011 < ends[word] <= there + 0.011 for word in words.split())
 
 
 def test_the_words_said_grow_with_the_time() -> None:

@@ -49,6 +49,7 @@ ABSAGEN = "Soll ich Ihren Termin am Freitag um zehn absagen?"
         (ABSAGEN, "Ja, bitte absagen.", "yes"),
         (ABSAGEN, "Nicht absagen.", "no"),
         (ABSAGEN, "Ja, buchen Sie das.", "neither"),
+        (ABSAGEN, "Bitte buchen Sie das.", "neither"),
     ],
 )
 def test_an_answer_may_repeat_the_question(question: str, answer: str, right: str) -> None:

@@ -44,8 +44,9 @@ def verdict(answer: str, language: str = "en", question: str = "") -> Verdict:
     but after a yes to "shall I cancel ...?" it only repeats the question; alone it could be either.
     """
     known = words(language)
-    text = " ".join(re.findall(r"[\w']+", answer.lower().replace("\u2019", "'")))
-    if not text or not known:
+    # The ends of sentences stay: "No. Problem ..." is not "no problem".
+    text = " ".join(re.findall(r"[\w']+|[.!;]", answer.lower().replace("\u2019", "'")))
+    if not re.search(r"\w", text) or not known:
         return "neither"
     asked, other = _repetitions(known, question)
     text = _without(text, asked)
@@ -53,12 +54,15 @@ def verdict(answer: str, language: str = "en", question: str = "") -> Verdict:
     meant = _without(text, known["harmless"] + _long(known["yes"]))
     if _contains(_without(meant, _long(known["hold"])), known["no"]):
         return "no"
-    if _contains(meant, known["hold"] + other) or re.search("[?？]", answer) or len(text.split()) > LONGEST_YES:
+    if _contains(meant, known["hold"]) or _contains(text, other) or len(re.findall(r"[\w']+", text)) > LONGEST_YES:
         return "neither"
-    begun = re.sub(rf"^(?:(?:{'|'.join(known['start'] + known['harmless'])})\b\s*)+", "", text)
+    if re.search(r"[?？]|(?:\.\.|[…–—-])\s*$", answer):  # asked, or broken off
+        return "neither"
+    begun = re.sub(rf"^(?:(?:{'|'.join(known['start'] + known['harmless'])})\b[\s.!;]*)+", "", text)
     if not any(f"{begun} ".startswith(f"{phrase} ") for phrase in known["yes"]):
         return "neither"
-    return "neither" if _without(begun, known["yes"] + known["filler"] + known["harmless"]) else "yes"
+    rest = _without(begun, known["yes"] + known["filler"] + known["harmless"])
+    return "neither" if re.search(r"\w", rest) else "yes"
 
 
 def _repetitions(known: dict[str, tuple[str, ...]], question: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -50,6 +50,7 @@ ABSAGEN = "Soll ich Ihren Termin am Freitag um zehn absagen?"
         (ABSAGEN, "Nicht absagen.", "no"),
         (ABSAGEN, "Ja, buchen Sie das.", "neither"),
         (ABSAGEN, "Bitte buchen Sie das.", "neither"),
+        ("Shall I cancel your appointment on Dec. 5 at 10 a.m. in Bonn?", "Okay, cancel that.", "yes"),
     ],
 )
 def test_an_answer_may_repeat_the_question(question: str, answer: str, right: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -210,6 +211,9 @@ def test_two_runs_side_by_side_say_what_was_changed() -> None:
     assert list(table.columns[:5]) == ["scenario", "model", "tool_seconds", "delivery", "provenance"]
     assert table["tool_seconds"].tolist() == ["check_stock 0.2", "check_stock 2.0"]
     assert list(vk.compare(other, other).columns[:3]) == ["scenario", "model", "provenance"]
+    bare = dataclasses.replace(other, meta={key: other.meta[key] for key in ("scenario", "model", "provenance")})
+    assert vk.compare(other, bare)["delivery"].tolist() == ["silent", ""]
+    assert vk.compare(bare, other)["delivery"].tolist() == ["", "silent"]
 
 
 def test_what_a_function_of_ones_own_returned_in_vain_is_said_aloud() -> None:

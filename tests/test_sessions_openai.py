@@ -939,6 +939,7 @@ def test_the_key_is_hidden_however_it_is_written_and_wherever_it_stands() -> Non
         json.dumps(refusal(key, f"no such key: {key}")).replace("sk-", "\\u0073k-").replace("/x", "\\/x"),
         json.dumps({"type": "response.done", "event_id": "event_9", "response": ended}),
         f"not json: {key}",
+        '{"type":"deep","a":' + '[{"a":' * 250 + "1" + "}]" * 250 + "}",
     ]
 
     async def main() -> list[Event]:

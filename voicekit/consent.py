@@ -58,7 +58,7 @@ def verdict(answer: str, language: str = "en", question: str = "") -> Verdict:
         return "neither"
     if re.search(r"[?？]|(?:\.\.|[…–—-])\s*$", answer):  # asked, or broken off
         return "neither"
-    begun = re.sub(rf"^(?:(?:{'|'.join(known['start'] + known['harmless'])})\b[\s.!;]*)+", "", text)
+    begun = re.sub(rf"^(?:(?:{'|'.join(known['start'])})\b[\s.!;]*)+", "", text)
     if not any(f"{begun} ".startswith(f"{phrase} ") for phrase in known["yes"]):
         return "neither"
     rest = _without(begun, known["yes"] + known["filler"] + known["harmless"])
@@ -68,7 +68,7 @@ def verdict(answer: str, language: str = "en", question: str = "") -> Verdict:
 def _repetitions(known: dict[str, tuple[str, ...]], question: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Phrases that repeat what the question asks, and those that would repeat another one; none without a question."""
     # What was said before it in the same breath ("You can cancel until Monday.") is not what is asked.
-    asked = re.split(r"(?<=[.!?])\s+", question.strip().lower())[-1]
+    asked = re.split(r"(?<=[.!?])(?<! [ap]\.m\.)\s+(?!\d)", question.strip().lower())[-1]  # not at "Dec. 5"
     if not asked or _contains(asked, known["choice"]):
         return (), ()
     found: dict[bool, tuple[str, ...]] = {True: (), False: ()}

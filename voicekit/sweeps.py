@@ -34,12 +34,14 @@ def compare(*runs: Run) -> pd.DataFrame:
             what = type(run).__name__
             raise ValueError(f"compare takes runs, one by one: vk.compare(a, b) or vk.compare(*runs), not {what}")
     settings = [_settings(run) for run in runs]
-    differ = [name for each in settings[:1] for name in each if any(other[name] != each[name] for other in settings)]
+    differ = [
+        name for name in dict.fromkeys(itertools.chain(*settings)) if len({each.get(name, "") for each in settings}) > 1
+    ]
     rows = [
         {
             "scenario": run.meta["scenario"],
             "model": run.meta["model"],
-            **{name: changed[name] for name in differ},
+            **{name: changed.get(name, "") for name in differ},
             "provenance": run.meta["provenance"],
             **run.values,
         }
@@ -52,7 +54,7 @@ def _settings(run: Run) -> dict[str, str]:
     """What a run was started with, besides its scenario and model."""
     meta = run.meta
     seconds = ", ".join(f"{name} {value}" for name, value in (meta.get("tool_seconds") or {}).items())
-    policy = {name: "" if value is None else str(value) for name, value in meta["policy"].items()}
+    policy = {name: "" if value is None else str(value) for name, value in (meta.get("policy") or {}).items()}
     rest = {name: str(meta.get(name) or "") for name in ("clock", "seed", "delegation")}
     return {"tool_seconds": seconds, **policy, **rest}
 

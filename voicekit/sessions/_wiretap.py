@@ -113,13 +113,16 @@ def hidden(value: Any, secret: str) -> Any:
     """
     if len(secret) < 16:
         return value
-    match value:
-        case str():
-            return value.replace(secret, "<key>")
-        case list() | tuple():
-            return type(value)(hidden(each, secret) for each in value)
-        case dict():
-            return {hidden(key, secret): hidden(each, secret) for key, each in value.items()}
+    try:
+        match value:
+            case str():
+                return value.replace(secret, "<key>")
+            case list() | tuple():
+                return type(value)(hidden(each, secret) for each in value)
+            case dict():
+                return {hidden(key, secret): hidden(each, secret) for key, each in value.items()}
+    except RecursionError:
+        return "<nested too deep>"
     return value
 
 

@@ -20,7 +20,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     gc.freeze()  # the SDKs and the tests themselves stay: a tenth of a second each time they are looked through
-    gc.set_threshold(10_000)
+    gc.set_threshold(warm.YOUNG)
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -138,7 +138,7 @@ def busy_machine() -> Iterator[None]:
 
 def test_a_virtual_run_is_the_same_on_a_busy_machine() -> None:
     def run() -> str:
-        result = vk.run("order_status_chatty", model="gemini-3.8-live")  # with TLS, which takes more turns of the loop
+        result = vk.run(SHORT, model="gemini-3.8-live")  # with TLS, which takes more turns of the loop
         return json.dumps([result.event_rows, result.wire_rows, result.call_rows])
 
     quiet = run()

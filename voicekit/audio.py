@@ -137,15 +137,20 @@ def audible(
     samples: Samples, threshold: float = AUDIBLE_DBFS, merge: float = MERGE_SECONDS
 ) -> list[tuple[float, float]]:
     """Stretches (start, end) in seconds that are louder than `threshold`, gaps shorter than `merge` closed."""
-    loud = np.concatenate(([0], (frame_levels(samples) > threshold).astype(np.int8), [0]))
+    return stretches(frame_levels(samples) > threshold, merge)
+
+
+def stretches(loud: npt.NDArray[np.bool_], merge: float = MERGE_SECONDS) -> list[tuple[float, float]]:
+    """The same from 10 ms frames that are known to be loud or not."""
+    loud = np.concatenate(([0], loud.astype(np.int8), [0]))
     starts, ends = np.flatnonzero(np.diff(loud) == 1), np.flatnonzero(np.diff(loud) == -1)
-    stretches: list[tuple[float, float]] = []
+    found: list[tuple[float, float]] = []
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        if stretches and (start * FRAME / RATE) - stretches[-1][1] < merge:
-            stretches[-1] = (stretches[-1][0], end * FRAME / RATE)
+        if found and (start * FRAME / RATE) - found[-1][1] < merge:
+            found[-1] = (found[-1][0], end * FRAME / RATE)
         else:
-            stretches.append((start * FRAME / RATE, end * FRAME / RATE))
-    return stretches
+            found.append((start * FRAME / RATE, end * FRAME / RATE))
+    return found
 
 
 class Resampler:

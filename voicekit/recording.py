@@ -63,11 +63,13 @@ def audio_intervals(stereo: npt.NDArray[np.int16]) -> tuple[list[Interval], list
     The caller's line may carry noise: its floor is taken from the quietest tenth of the recording, in which the caller
     is silent. What the loudspeaker played has none.
     """
-    whole = np.concatenate((stereo, np.zeros((-len(stereo) % FRAME, 2), np.int16)))
-    levels = audio.frame_levels(whole[:, 0])
-    floor = float(np.percentile(levels, 10)) + PERCENTILE_DB if len(levels) else None
-    caller = audio.audible(whole[:, 0], noise_threshold(floor))
-    agent = audio.audible(whole[:, 1])
+    frames = -(-len(stereo) // FRAME)
+    whole = np.zeros((2, frames * FRAME), np.int16)
+    whole[:, : len(stereo)] = stereo.T
+    caller_levels, agent_levels = map(audio.frame_levels, whole)
+    floor = float(np.percentile(caller_levels, 10)) + PERCENTILE_DB if frames else None
+    caller = audio.stretches(caller_levels > noise_threshold(floor))
+    agent = audio.stretches(agent_levels > audio.AUDIBLE_DBFS)
     return [(round(a, 6), round(b, 6)) for a, b in caller], [(round(a, 6), round(b, 6)) for a, b in agent]
 
 

@@ -51,6 +51,9 @@ ABSAGEN = "Soll ich Ihren Termin am Freitag um zehn absagen?"
         (ABSAGEN, "Ja, buchen Sie das.", "neither"),
         (ABSAGEN, "Bitte buchen Sie das.", "neither"),
         ("Shall I cancel your appointment on Dec. 5 at 10 a.m. in Bonn?", "Okay, cancel that.", "yes"),
+        ("Shall I cancel your appointment with Dr. Vogel?", "Okay, cancel that.", "yes"),
+        ("You can cancel until 10 a.m. Shall I book Thursday?", "Okay, cancel that.", "no"),
+        ("you can cancel until 10 a.m. shall i book thursday?", "Okay, cancel that.", "no"),
     ],
 )
 def test_an_answer_may_repeat_the_question(question: str, answer: str, right: str) -> None:

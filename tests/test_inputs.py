@@ -219,16 +219,23 @@ def test_two_runs_side_by_side_say_what_was_changed() -> None:
 def test_what_a_function_of_ones_own_returned_in_vain_is_said_aloud() -> None:
     with pytest.warns(UserWarning, match="delivery: .* returned 'interupt'; it is to return when_idle or interrupt"):
         vk.run("quick_lookup", model=GPT, delivery=lambda result, moment: "interupt")
+    with pytest.warns(UserWarning, match="'interupt'"):
+        vk.sweep(["quick_lookup"], [GPT], [vk.Policy(delivery=lambda result, moment: "interupt")], n=1)
 
 
 @pytest.mark.parametrize(
     ("mistake", "mend"),
     [
-        (lambda run: vk.Policy(behaviour="blocking"), "no field 'behaviour'; it has behavior"),  # type: ignore[call-arg]
+        (lambda run: vk.Policy(behaviour="blocking"), "no field 'behaviour'; did you mean behavior? known: "),  # type: ignore[call-arg]
         (lambda run: vk.table(run, "talk_over"), "label each"),
         (lambda run: vk.table([("a", run)]), "the metrics you name"),
         (lambda run: vk.tool(print), '@vk.tool(effect="read")'),
         (lambda run: run.save(None), "name of a folder"),
+        (lambda run: vk.Run.load(None), "name of a folder"),
+        (lambda run: vk.run("order_statu", model=GPT), "unknown scenario 'order_statu'; did you mean order_status"),
+        (lambda run: vk.run("quick_lookup", model="gpt-realtim"), "did you mean gpt-realtime"),
+        (lambda run: vk.run("quick_lookup", model="claude"), "unknown model 'claude'; known: gpt-4o"),
+        (lambda run: vk.run("quick_lookup", model=GPT, tool_second=3), "did you mean tool_seconds"),
         (lambda run: vk.compare(run, None), "not NoneType"),  # type: ignore[arg-type]
     ],
 )
@@ -242,6 +249,19 @@ def test_waits_that_are_no_one_silence_are_not_added_up(capsys: pytest.CaptureFi
     found = lesson.waits([("asks again", talk("order_status_chatty", GPT)), ("waits", talk("quick_lookup", GPT))])
     assert found["asks again"].isna().all() and "asks again: this is not one silence" in capsys.readouterr().out
     assert found["waits"].iloc[:-1].sum() == pytest.approx(found.loc["the silence", "waits"])
+
+
+def test_a_run_without_a_caller_has_no_silence_to_cut_up(capsys: pytest.CaptureFixture[str]) -> None:
+    mute = dataclasses.replace(talk("quick_lookup", GPT), event_rows=[])
+    assert lesson.moments(mute).isna().all()
+    assert lesson.waits([("mute", mute)])["mute"].isna().all() and "mute: " in capsys.readouterr().out
+
+
+def test_two_runs_with_one_label_are_both_shown() -> None:
+    run, slow = talk("quick_lookup", GPT), talk("quick_lookup", GPT, tool_seconds=2.0, delivery="silent")
+    table = vk.table([("fast", run), ("fast", slow), ("fast", run)], "unanswered_calls", "talk_over")
+    assert list(table.index) == ["fast", "fast (again)", "fast (again) (again)"]
+    assert list(lesson.waits([("fast", run), ("fast", run)]).columns) == ["fast", "fast (again)"]
 
 
 def test_a_run_on_a_loop_of_ones_own_says_whose_clock_it_had() -> None:
@@ -311,6 +331,13 @@ def test_a_damaged_run_names_folder_file_and_mend(
         vk.Run.load(tmp_path)
     text = str(caught.value)
     assert str(tmp_path) in text and mend in text and "hold the conversation again" in text and "\n" not in text
+
+
+def test_what_an_editor_adds_to_a_file_damages_no_run(saved: Path, tmp_path: Path) -> None:
+    for file in saved.iterdir():
+        content = file.read_bytes()
+        (tmp_path / file.name).write_bytes(b"\xef\xbb\xbf" + content + b"\r\n" if "jsonl" in file.name else content)
+    assert vk.Run.load(tmp_path).event_rows == vk.Run.load(saved).event_rows
 
 
 def test_a_damaged_run_hides_no_good_one(saved: Path, say: Callable[..., tuple[int, str, str]]) -> None:

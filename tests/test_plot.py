@@ -176,6 +176,15 @@ def assert_inside(figure: Figure, boxes: list[tuple[Text, Bbox]]) -> None:
         assert box.x1 <= figure.bbox.x1 + 1 and box.y1 <= figure.bbox.y1 + 1, text.get_text()
 
 
+def test_a_long_title_is_cut_and_simulated_still_said() -> None:
+    figure = timeline(*order_status(), title=f"{'a very long name ' * 12} (simulated)")
+    boxes = list(drawn(figure))
+    assert_inside(figure, boxes)
+    (title,) = [box for text, box in boxes if text.get_text().startswith("a very long name")]
+    (simulated,) = [box for text, box in boxes if text.get_text() == "simulated"]
+    assert title.x1 < simulated.x0
+
+
 def test_words_of_speech_stay_inside_their_bars() -> None:
     figure, boxes = picture("order_status")
     right = axes(figure).transData.transform((17.5, 0))[0]

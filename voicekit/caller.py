@@ -16,6 +16,7 @@ import numpy as np
 
 from voicekit.audio import RATE, Clip, Samples, from_pcm, to_int16, to_pcm
 from voicekit.journal import Journal
+from voicekit.names import unknown
 from voicekit.recording import audible_from, noise_threshold
 
 After = Literal["agent_starts", "agent_stops", "agent_done", "tool_starts", "tool_done", "heard_text"]
@@ -102,7 +103,7 @@ class Caller:
     ) -> None:
         for line in lines:
             if line.clip not in clips:
-                raise ValueError(f"unknown clip {line.clip!r}; known: {', '.join(sorted(clips))}")
+                raise ValueError(unknown("unknown clip", line.clip, sorted(clips)))
         self._lines = [(line, clips[line.clip], _at_level(clips[line.clip].samples, level_db)) for line in lines]
         self._journal = journal
         self._send = send

@@ -25,6 +25,7 @@ DARK, GREY, SILENT = "#222222", "#666666", "#E6E6E6"
 CYCLE = ("#0072B2", RED, GREEN, PURPLE, ORANGE, BLUE, "#000000")
 MARKERS, DASHES = "osD^vPX", ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
 SIZE, SMALL, TWO_LINES = 8.5, 7.5, 7.0  # points; the last one goes twice into a bar
+TITLE = 96  # letters there is room for, with "simulated" beside them
 PAD = 3.0  # points between a text and what is around it
 HINTING = 1.07  # small text is drawn wider than its outline by the rounding to whole pixels
 
@@ -134,6 +135,7 @@ class Canvas:
         ax.tick_params(axis="y", length=0)
         ax.xaxis.set_major_locator(MaxNLocator(nbins=14, steps=[1, 2, 5, 10], integer=self.end > 6))
         ax.set_xlabel("session time in seconds", fontsize=SMALL, labelpad=1)
+        title = title if len(title) <= TITLE else title[: TITLE - 1] + "…"
         if title:
             ax.set_title(title, loc="left", fontsize=10.5, weight="bold", color=DARK, parse_math=False)
         if simulated and "simulated" not in title:

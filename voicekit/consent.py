@@ -19,6 +19,13 @@ Verdict = Literal["yes", "no", "neither"]
 # A yes with more words than this around it answers something else as well.
 LONGEST_YES = 6
 
+# Between two sentences: not after a title ("Dr. Vogel") or before a number ("Dec. 5"), and after "10 a.m." only where
+# the next word begins a sentence.
+BETWEEN = re.compile(
+    r"(?<=[.!?])(?<!\b[DdMm]r\.)(?<!\b[Mm]rs\.)(?<!\b[Mm]s\.)"
+    r"(?:(?<!\b[ap]\.m\.)\s+(?!\d)|(?<=\b[ap]\.m\.)\s+(?=[A-ZÄÖÜ]|(?:shall|should|do|would|may|can)\b))"
+)
+
 
 @cache
 def words(language: str) -> dict[str, tuple[str, ...]]:
@@ -68,7 +75,7 @@ def verdict(answer: str, language: str = "en", question: str = "") -> Verdict:
 def _repetitions(known: dict[str, tuple[str, ...]], question: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Phrases that repeat what the question asks, and those that would repeat another one; none without a question."""
     # What was said before it in the same breath ("You can cancel until Monday.") is not what is asked.
-    asked = re.split(r"(?<=[.!?])(?<! [ap]\.m\.)\s+(?!\d)", question.strip().lower())[-1]  # not at "Dec. 5"
+    asked = BETWEEN.split(question.strip())[-1].lower()
     if not asked or _contains(asked, known["choice"]):
         return (), ()
     found: dict[bool, tuple[str, ...]] = {True: (), False: ()}

@@ -19,6 +19,7 @@ from voicekit import audio, inputs
 from voicekit.caller import Line
 from voicekit.clock import Clock, VirtualLoop, run_blocking
 from voicekit.models import data_path, facts, provider
+from voicekit.names import unknown
 from voicekit.policy import Policy
 from voicekit.runs import Run, recorded
 from voicekit.translation import translated
@@ -135,14 +136,13 @@ class Plan:
             "clock",
             "seed",
         }
-        unknown = sorted(set(overrides) - settings - POLICY_FIELDS)
-        if unknown:
-            raise ValueError(f"unknown setting {unknown[0]!r}; known: {', '.join(sorted(settings | POLICY_FIELDS))}")
+        if strange := sorted(set(overrides) - settings - POLICY_FIELDS):
+            raise ValueError(unknown("unknown setting", strange[0], sorted(settings | POLICY_FIELDS)))
         if target not in ("simulator", "live", "replay"):
             raise ValueError(f'target is "simulator", "live" or "replay", not {target!r}')
         if isinstance(scenario, str):
             if scenario not in scenarios():
-                raise ValueError(f"unknown scenario {scenario!r}; known: {', '.join(scenarios())}")
+                raise ValueError(unknown("unknown scenario", scenario, scenarios()))
             scenario = scenarios()[scenario]
         inputs.check_kinds(scenario, policy, seed, overrides)
         if clock not in (None, "virtual", "real"):
@@ -206,7 +206,7 @@ async def arun(scenario: str | Scenario, *, model: str, policy: Policy | None = 
     clock: Clock = "virtual" if isinstance(asyncio.get_running_loop(), VirtualLoop) else "real"
     if options.pop("clock", clock) != clock:
         raise ValueError(f"arun runs on the clock of the running loop, which is {clock}; vk.run has a choice")
-    return _told(await converse(Plan.of(scenario, model=model, policy=policy, clock=clock, **options)))
+    return told(await converse(Plan.of(scenario, model=model, policy=policy, clock=clock, **options)))
 
 
 def run(
@@ -232,10 +232,10 @@ def run(
     a problem in the run's journal; the run is returned all the same.
     """
     plan = Plan.of(scenario, model=model, policy=policy, target=target, clock=clock, seed=seed, **overrides)
-    return _told(run_plan(plan))
+    return told(run_plan(plan))
 
 
-def _told(run: Run) -> Run:
+def told(run: Run) -> Run:
     """Warn of what a function of the reader's own returned that nothing could be done with; `run.events` has it too."""
     wrong = {event["text"] for event in run.event_rows if event["kind"].startswith("bad_")}
     for text in sorted(wrong):

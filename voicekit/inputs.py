@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from voicekit import audio
 from voicekit.caller import Line
-from voicekit.metrics import measure, unknown
+from voicekit.metrics import measure
 from voicekit.models import provider
+from voicekit.names import unknown
 from voicekit.policy import Policy
 from voicekit.simulator.injection import check_faults, is_number
 
@@ -172,7 +173,7 @@ def check_sweep(n: Any, wanted: list[Any], policies: list[Any]) -> None:
         raise ValueError(f"n is how often each combination is run, a whole number from 1 on, not {n!r}")
     known = [*measure([], []), "audio_check_ms"]
     if strange := [each for each in wanted if each not in known]:
-        raise ValueError(f"metrics: {unknown(strange[0], known)}")
+        raise ValueError(unknown("metrics: no metric", strange[0], known))
     for policy in policies:
         if not isinstance(policy, Policy):
             raise ValueError(f"policies is a list of vk.Policy(...), not of {policy!r}")

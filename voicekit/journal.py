@@ -78,8 +78,9 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
     """Read JSON lines. Raises ValueError naming file and line for one that is damaged."""
     rows = []
     # By "\n" alone: a text may hold other line ends (U+2028), which JSON need not escape.
-    *lines, rest = path.read_bytes().decode().split("\n")
-    for number, line in enumerate([*lines, *filter(None, [rest])], 1):
+    for number, line in enumerate(path.read_bytes().decode("utf-8-sig").split("\n"), 1):
+        if not line.strip():  # after the last line, or what an editor has put there, as it may have put the BOM
+            continue
         try:
             rows.append(json.loads(line))
         except ValueError as error:

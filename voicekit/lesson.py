@@ -118,7 +118,13 @@ def _pairs(rows: Any) -> list[tuple[str, Run]]:
     pairs = [] if isinstance(rows, Run) else list(rows)
     if not pairs or not all(isinstance(each, (tuple, list)) and isinstance(each[-1], Run) for each in pairs):
         raise ValueError('give a list of runs with a label each: [("a label", run), ("another", other)]')
-    return [(str(label), run) for label, run in pairs]
+    named: dict[str, Run] = {}
+    for label, run in pairs:
+        name = str(label)
+        while name in named:
+            name += " (again)"  # of two runs with one label both are shown
+        named[name] = run
+    return list(named.items())
 
 
 def moments(run: Run) -> pd.Series:
@@ -130,13 +136,13 @@ def moments(run: Run) -> pd.Series:
     """
     import pandas as pd
 
-    end = utterances(run.event_rows)[0].audible[-1][1]
+    end = next((each.audible[-1][1] for each in utterances(run.event_rows) if each.audible), float("inf"))
     events = [event for event in run.event_rows if event["t"] > end]
     heard = (start for each in played(run.event_rows) for start, _ in each.audible if start > end)
     said = (event["t"] for event in events if event["kind"] == "speech_stopped")
     seen = (row["t"] for row in run.wire_rows if row["direction"] == "received" and row["t"] > end)
     found = {
-        "caller stops": end,
+        "caller stops": end if end < float("inf") else None,
         "service notices": next(said, next(seen, None)),
         "model calls the tool": next((event["t"] for event in events if event["kind"] == "proposed"), None),
         "tool is done": next((event["t"] for event in events if event["kind"] == "done"), None),

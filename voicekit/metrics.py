@@ -6,7 +6,6 @@ is audible. A metric without a value in a run is None, never 0.
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import json
 import re
@@ -174,14 +173,6 @@ def open_waits(calls: Iterable[dict[str, Any]], events: Sequence[Event]) -> list
             later = [each.start for each in spoken if each.start > before[-1]]
             found.append((before[-1], later[0] if later else events[-1]["t"]))
     return found
-
-
-def unknown(name: object, known: Iterable[str]) -> str:
-    """What to say of a metric that does not exist: the ones most like it, and all there are."""
-    names = list(known)
-    like = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
-    meant = f"did you mean {' or '.join(like)}? " if like else ""
-    return f"no metric {name!r}; {meant}known: {', '.join(names)}"
 
 
 def measure(events: Sequence[Event], calls: Sequence[dict[str, Any]]) -> dict[str, Value]:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from voicekit.names import unknown
+
 PROVIDERS = ("openai-realtime", "gemini-live", "gpt-live")
 
 
@@ -59,7 +61,7 @@ def facts(model: str, choose: Mapping[str, str] | None = None) -> dict[str, Clai
     Raises ValueError for an unknown model, property or value, naming the known ones.
     """
     if model not in models():
-        raise ValueError(f"unknown model {model!r}; known: {', '.join(models())}")
+        raise ValueError(unknown("unknown model", model, models()))
     rows = [claim for claim in claims() if claim.model in ("*", model)]
     chosen = {claim.property: claim for claim in rows if claim.use == "default"}
     for property_, value in (choose or {}).items():

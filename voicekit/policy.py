@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 
 from voicekit.budget import check_limits
 from voicekit.guardrails import Guardrail, SpeechRule
+from voicekit.names import unknown
 
 Behavior = Literal["blocking", "non_blocking"]
 Delivery = Literal["when_idle", "interrupt", "silent"]
@@ -70,8 +71,8 @@ class Policy:
     def __new__(cls, *_values: Any, **fields: Any) -> Self:
         """Only to name the fields there are, where a misspelt one would get Python's own message."""
         known = [each.name for each in dataclasses.fields(cls)]
-        if unknown := sorted(set(fields) - set(known)):
-            raise ValueError(f"policy: no field {unknown[0]!r}; it has {', '.join(known)}")
+        if strange := sorted(set(fields) - set(known)):
+            raise ValueError(unknown("policy: no field", strange[0], known))
         return super().__new__(cls)
 
     def __post_init__(self) -> None:

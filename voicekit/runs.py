@@ -19,6 +19,7 @@ from voicekit import audio, metrics, recording
 from voicekit.journal import COLUMNS, read_jsonl, write_jsonl
 from voicekit.ledger import QUEUE_COLUMNS
 from voicekit.models import data_path
+from voicekit.names import unknown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -173,6 +174,8 @@ class Run:
     @classmethod
     def load(cls, folder: Path | str) -> Run:
         """Read a saved run. Raises ValueError naming the file that is missing or damaged."""
+        if not isinstance(folder, (str, os.PathLike)):
+            raise ValueError(f"load takes the name of a folder, not {folder!r}")
         folder = Path(folder)
         missing = [name for name in FILES if not (folder / name).is_file()]
         if missing:
@@ -247,7 +250,7 @@ def _series() -> Any:
             except KeyError:
                 wanted = key if isinstance(key, list) else [key]
                 missing = next((each for each in wanted if each not in self.index), key)
-                raise KeyError(metrics.unknown(missing, self.index)) from None
+                raise KeyError(unknown("no metric", missing, self.index)) from None
 
     return Metrics
 

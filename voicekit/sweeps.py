@@ -11,7 +11,7 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from voicekit import inputs
-from voicekit.experiment import Plan, Scenario, run_plan
+from voicekit.experiment import Plan, Scenario, run_plan, told
 from voicekit.policy import Policy
 from voicekit.progress import progress
 from voicekit.runs import Run
@@ -127,7 +127,7 @@ def _ninetieth(values: pd.Series) -> float:
 
 def measure_plan(plan: Plan) -> dict[str, Any]:
     """Run a plan and return its metrics and provenance: what a worker process sends back."""
-    result = run_plan(plan)
+    result = told(run_plan(plan))
     return {**result.values, "provenance": result.meta["provenance"]}
 
 

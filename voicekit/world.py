@@ -18,6 +18,7 @@ from pydantic import Field
 
 from voicekit.faults import Latency
 from voicekit.models import data_path
+from voicekit.names import unknown
 from voicekit.results import Result, no_results, ok
 from voicekit.tools import Faults, IdempotencyKey, Tool
 
@@ -108,7 +109,7 @@ class World:
             takes |= seconds if isinstance(seconds, Mapping) else dict.fromkeys(SECONDS, seconds)
         breaks = dict(faults or {})
         if strange := sorted({*takes, *breaks} - set(SECONDS)):
-            raise ValueError(f"unknown tool {strange[0]!r}; known: {', '.join(SECONDS)}")
+            raise ValueError(unknown("unknown tool", strange[0], SECONDS))
         said = {case: self._sentences["*", case] for case in ("error", "time_out", "cancelled")}
 
         def make(function: Any, effect: Literal["read", "write", "irreversible"] = "read", **options: Any) -> Tool:

@@ -28,7 +28,7 @@ CORE = (
     ("order_status_chatty", "gemini-3.8-live"),
 )
 CORE_METRICS = ("response_latency", "dead_air_longest", "time_to_result", "talk_over", "unanswered_calls")
-LEGEND = """The caller asks where an order is; in order_status_chatty they ask for the opening hours while the tool runs.
+LEGEND = """The caller asks where an order is; in order_status_chatty also for the opening hours, while the tool runs.
 Look at dead_air_longest, the longest silence before the result was heard: in the first three rows the model
 waits for its tool, in the last two it goes on talking. time_to_result: from the end of the question to the result.
 response_latency: from the end of a sentence to the agent's next word, the median. talk_over: both at once."""

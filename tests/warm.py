@@ -101,8 +101,8 @@ def serve(orders: int) -> None:
 
 
 def warm_up() -> None:
-    for name in ("ipykernel.kernelapp", "ipykernel.zmqshell", "matplotlib.backends.backend_agg",
-                 "matplotlib_inline.backend_inline", "pandas"):  # fmt: skip
+    for name in ("ipykernel.kernelapp", "ipykernel.zmqshell", "ipykernel.debugger",
+                 "matplotlib.backends.backend_agg", "matplotlib_inline.backend_inline", "pandas"):  # fmt: skip
         import_module(name)
     import voicekit as vk
 

@@ -1400,7 +1400,7 @@ def test_the_tools_of_the_world_and_their_seconds() -> None:
     assert effects == {"book_appointment": "write", "cancel_appointment": "irreversible"}
     assert tools["book_appointment"].compensation == "cancel_appointment"
     assert {each.seconds for each in World().tools(seconds=0.0)} == {0.0}
-    with pytest.raises(ValueError, match="unknown tool 'check_stok'; did you mean check_stock. known: "):
+    with pytest.raises(ValueError, match=r"unknown tool 'check_stok'; did you mean check_stock\? known: "):
         World().tools(seconds={"check_stok": 1.0})
 
 

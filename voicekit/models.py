@@ -23,7 +23,7 @@ class Claim:
     """One row: `value` of `property` for `model`, who says so, when, and how good the evidence is.
 
     evidence: vendor (a page of theirs), typed (in their SDK), third party, derived (computed from a published figure),
-    inferred, assumed (nobody published one).
+    inferred, assumed (nobody published one), measured (from saved live runs, see `lessons.calibrate.claim_line`).
     """
 
     model: str

@@ -68,8 +68,10 @@ class SessionClock:
         return 0.0 if self._time is None else self._time() - self._zero
 
 
-async def converse(plan: Plan) -> Run:
+async def converse(plan: Plan, place: contextlib.AbstractAsyncContextManager[Endpoint] | None = None) -> Run:
     """Hold the planned conversation on the running loop and return it, whatever the provider does.
+
+    place   where the session goes, in place of `service(plan)`
 
     Raises ValueError before anything starts, for a missing key or a ledger that cannot be opened.
     """
@@ -80,7 +82,7 @@ async def converse(plan: Plan) -> Run:
         if plan.target != "live" and ledger.rows():
             why = "holds another run's calls, and the simulated service numbers them from 1 each time"
             raise ValueError(f"ledger {plan.ledger} {why}; give each run a file of its own")
-        async with service(plan) as endpoint:
+        async with place or service(plan) as endpoint:
             talk = _Talk(plan, endpoint, journal, ledger, now)
             await talk.hold()
         calls = [row for row in ledger.rows() if row["call_id"] in talk.dispatcher.calls]

@@ -19,9 +19,8 @@ import statistics
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
 
-from voicekit import application, experiment
+from voicekit import application
 from voicekit.clock import run_blocking
 from voicekit.experiment import Plan, Target
 from voicekit.metrics import played, utterances
@@ -339,14 +338,13 @@ def endpoint(model: str, target: Target) -> dict[str, str]:
 def run_with_key(key: str, scenario: str, *, model: str, **options: Any) -> Run:
     """A run on the simulator, as `vk.run`, whose SDK carries `key` where a live one carries yours.
 
-    For made-up keys: the simulated service takes any. Not for several threads at once.
+    For made-up keys: the simulated service takes any.
     """
-    own = application.service
+    plan = Plan.of(scenario, model=model, target="simulator", **options)
 
     @contextlib.asynccontextmanager
-    async def service(plan: Plan) -> AsyncIterator[Endpoint]:
-        async with own(plan) as endpoint:
+    async def service() -> AsyncIterator[Endpoint]:
+        async with application.service(plan) as endpoint:
             yield dataclasses.replace(endpoint, api_key=key)
 
-    with patch.object(application, "service", service):
-        return experiment.run(scenario, model=model, target="simulator", **options)
+    return run_blocking(lambda: application.converse(plan, service()), plan.clock)

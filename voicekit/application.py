@@ -31,7 +31,14 @@ from voicekit.ledger import Ledger
 from voicekit.models import provider
 from voicekit.runs import Run
 from voicekit.sessions import open_session
-from voicekit.sessions.base import DelegatingSession, Endpoint, RealtimeSession, SessionConfig, SessionError
+from voicekit.sessions.base import (
+    DelegatingSession,
+    Endpoint,
+    RealtimeSession,
+    SessionConfig,
+    SessionError,
+    WireTap,
+)
 from voicekit.simulator import Settings, Simulator
 from voicekit.speaker import Speaker
 from voicekit.tools import Tool
@@ -52,6 +59,8 @@ ADDRESSES = {
 # Nothing is owed and nobody speaks for this long: the conversation is over.
 ENDING_SECONDS = 1.0
 
+Connect = Callable[[SessionConfig, Endpoint, WireTap], RealtimeSession]
+
 
 class SessionClock:
     """Seconds since the session was open; 0 before. Everything in a run is told in it."""
@@ -68,11 +77,10 @@ class SessionClock:
         return 0.0 if self._time is None else self._time() - self._zero
 
 
-async def converse(plan: Plan, place: contextlib.AbstractAsyncContextManager[Endpoint] | None = None) -> Run:
+async def converse(plan: Plan, connect: Connect = open_session) -> Run:
     """Hold the planned conversation on the running loop and return it, whatever the provider does.
 
-    place   where the session goes, in place of `service(plan)`
-
+    `connect` makes the session, for an application that says other things on the wire than the kit's own adapters.
     Raises ValueError before anything starts, for a missing key or a ledger that cannot be opened.
     """
     now = SessionClock()
@@ -82,8 +90,8 @@ async def converse(plan: Plan, place: contextlib.AbstractAsyncContextManager[End
         if plan.target != "live" and ledger.rows():
             why = "holds another run's calls, and the simulated service numbers them from 1 each time"
             raise ValueError(f"ledger {plan.ledger} {why}; give each run a file of its own")
-        async with place or service(plan) as endpoint:
-            talk = _Talk(plan, endpoint, journal, ledger, now)
+        async with service(plan) as endpoint:
+            talk = _Talk(plan, endpoint, journal, ledger, now, connect)
             await talk.hold()
         calls = [row for row in ledger.rows() if row["call_id"] in talk.dispatcher.calls]
         queue = ledger.queue()
@@ -128,13 +136,21 @@ def live_endpoint(model: str) -> Endpoint:
 class _Talk:
     """The parts of one conversation and the tasks that run them."""
 
-    def __init__(self, plan: Plan, endpoint: Endpoint, journal: Journal, ledger: Ledger, now: SessionClock) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        endpoint: Endpoint,
+        journal: Journal,
+        ledger: Ledger,
+        now: SessionClock,
+        connect: Connect,
+    ) -> None:
         self.plan = plan
         self.journal = journal
         self.now = now
         self.tools = _tools(plan)
         config = _config(plan, self.tools)
-        session = open_session(config, endpoint, tap=journal.add_wire)
+        session = connect(config, endpoint, journal.add_wire)
         self.session: RealtimeSession = session
         self.endpoint = endpoint
         self.speaker = Speaker(journal, now)

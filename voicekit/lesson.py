@@ -6,7 +6,7 @@ import asyncio
 import html
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from numbers import Integral, Real
@@ -20,6 +20,7 @@ from voicekit.experiment import Plan, Scenario, Target
 from voicekit.instructions import instructions
 from voicekit.journal import Journal
 from voicekit.metrics import played, utterances
+from voicekit.models import Claim, claims, facts
 from voicekit.runs import Run
 from voicekit.sessions.base import RealtimeSession, Said, SessionConfig, ToolCall, TurnDone
 from voicekit.tools import Tool
@@ -100,6 +101,28 @@ def decisions(run: Run) -> pd.DataFrame:
     """What happened to the calls and what the application decided, in order (t, lane, kind, call_id, text)."""
     rows = [event for event in run.event_rows if event["lane"] in ("tool", "decision")]
     return _readable()(rows, columns=["t", "lane", "kind", "call_id", "text"]).fillna("")
+
+
+def disputes(*models: str) -> list[tuple[Claim, ...]]:
+    """Where two claims about one property of one of the `models` differ: all claims about it, oldest date first.
+
+    Words only: what is disputed in figures, such as a latency, is left out. A date without a day comes before the days
+    of its month, although it may be any of them. Raises ValueError for an unknown model.
+    """
+    found: dict[tuple[str, str], list[Claim]] = {}
+    for model in models:
+        facts(model)
+        for claim in (each for each in claims() if each.model == model):
+            found.setdefault((claim.property, model), []).append(claim)
+    differ = [rows for rows in found.values() if len({row.value for row in rows}) > 1]
+    words = [rows for rows in differ if not any(row.value.replace(".", "", 1).isdigit() for row in rows)]
+    return [tuple(sorted(rows, key=lambda row: row.date)) for rows in words]
+
+
+def claims_table(rows: Iterable[Claim]) -> pd.DataFrame:
+    """Claims as a table (property, model, date, value, claim, evidence, source), in the order given, texts whole."""
+    columns = ["property", "model", "date", "value", "claim", "evidence", "source"]
+    return _readable()([[getattr(row, name) for name in columns] for row in rows], columns=columns)
 
 
 def table(rows: Sequence[tuple[str, Run]], *metrics: str) -> pd.DataFrame:

@@ -17,7 +17,7 @@ import os
 import re
 import statistics
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from voicekit import application
@@ -26,7 +26,8 @@ from voicekit.experiment import Plan, Target
 from voicekit.metrics import played, utterances
 from voicekit.models import Claim, claims, facts, provider
 from voicekit.runs import Run
-from voicekit.sessions.base import Endpoint
+from voicekit.sessions import open_session
+from voicekit.sessions.base import Endpoint, RealtimeSession, SessionConfig, WireTap
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -342,9 +343,7 @@ def run_with_key(key: str, scenario: str, *, model: str, **options: Any) -> Run:
     """
     plan = Plan.of(scenario, model=model, target="simulator", **options)
 
-    @contextlib.asynccontextmanager
-    async def service() -> AsyncIterator[Endpoint]:
-        async with application.service(plan) as endpoint:
-            yield dataclasses.replace(endpoint, api_key=key)
+    def connect(config: SessionConfig, endpoint: Endpoint, tap: WireTap) -> RealtimeSession:
+        return open_session(config, dataclasses.replace(endpoint, api_key=key), tap=tap)
 
-    return run_blocking(lambda: application.converse(plan, service()), plan.clock)
+    return run_blocking(lambda: application.converse(plan, connect), plan.clock)

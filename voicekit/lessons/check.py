@@ -19,6 +19,7 @@ from voicekit.lesson import loop
 from voicekit.lessons.check_08 import consent_lists as consent_lists
 from voicekit.lessons.check_09 import review as review
 from voicekit.lessons.check_10 import idempotent as idempotent
+from voicekit.lessons.check_13 import which_claim as which_claim
 from voicekit.lessons.check_14 import measured_row as measured_row
 from voicekit.lessons.findings import Findings
 from voicekit.metrics import played, utterances

@@ -99,6 +99,7 @@ def test_list_names_scenarios_models_and_clips(say: Say) -> None:
 
 def test_probe_finds_out_who_waits(say: Say) -> None:
     assert "said nothing" in say("probe", "gpt-4o-realtime-preview")[1]
+    assert "documented default: non_blocking (not tried" in say("probe", "gemini-3.8-live")[1]
 
 
 def test_help_and_no_command(say: Say) -> None:

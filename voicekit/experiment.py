@@ -268,9 +268,10 @@ def probe(model: str, target: Target = "simulator") -> list[str]:
     running = (call["started"], call["finished"])
     spoken = [e["t"] for e in result.event_rows if e["kind"] == "playing" and running[0] < e["t"] < running[1]]
     longest = result.values["dead_air_longest"]
-    declared = (
-        facts(model)["default_behavior"].value if "default_behavior" in facts(model) else "not a documented switch"
-    )
+    known = facts(model)
+    declared = known["default_behavior"].value if "default_behavior" in known else "not a documented switch"
+    if "behaviors" in known and known["behaviors"].value:
+        declared += " (not tried: this application tells the model of each tool which it is)"
     return [
         f"{model} ({result.meta['provenance']}), a six-second tool and a second question while it runs:",
         f"  while the tool ran it {'spoke, so it does not wait for results' if spoken else 'said nothing'}",

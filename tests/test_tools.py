@@ -8,6 +8,7 @@ import dataclasses
 import datetime
 import json
 import random
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -537,6 +538,38 @@ def test_an_exception_is_told_to_the_developer_and_not_to_the_model() -> None:
     assert (result["status"], result["reason"]) == ("failed", "error")
     assert "1234" not in json.dumps(result) and "1234" not in json.dumps(backend.ledger.rows())
     assert told == [("raised", "a RuntimeError: password is 1234")]
+
+
+def _next_of_nothing() -> dict[str, Any]:
+    """Take what is not there."""
+    return next(iter(()))
+
+
+def _exit() -> dict[str, Any]:
+    """Leave."""
+    sys.exit("bye")
+
+
+async def _exit_later() -> dict[str, Any]:
+    """Leave."""
+    sys.exit("bye")
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [(_next_of_nothing, "give next() a default"), (_exit, "sys.exit('bye')"), (_exit_later, "sys.exit('bye')")],
+)
+def test_what_would_end_the_loop_or_never_reach_it_fails_the_call(function: Any, words: str) -> None:
+    told: list[str] = []
+    backend = ToolBackend([of(function)], Ledger(), notify=lambda kind, *, call_id, text: told.append(text))
+
+    async def main() -> tuple[dict[str, Any], float]:
+        begin = asyncio.get_running_loop().time()
+        return await backend.call(function.__name__, {}, call_id="a"), asyncio.get_running_loop().time() - begin
+
+    result, took = virtual(main)
+    assert (result["status"], result["reason"], took) == ("failed", "error", 0.25)
+    assert len(told) == 1 and words in told[0]
 
 
 # --- plain functions -------------------------------------------------------------------------------------------------

@@ -149,10 +149,13 @@ class Tool:
         values = {name: getattr(model, name) for name in model.model_fields_set}
         if self.key_parameter:
             values[self.key_parameter] = IdempotencyKey(key)
-        if inspect.iscoroutinefunction(self.function):
-            return await self.function(**values)
-        value = await _in_thread(functools.partial(self.function, **values))
-        return await value if inspect.isawaitable(value) else value
+        try:
+            if inspect.iscoroutinefunction(self.function):
+                return await self.function(**values)
+            value = await _in_thread(functools.partial(self.function, **values))
+            return await value if inspect.isawaitable(value) else value
+        except SystemExit as error:  # it would end the conversation, and with it every other call
+            raise RuntimeError(f"the tool called sys.exit({error.code!r})") from error
 
     def _model(self, arguments: Mapping[str, Any]) -> BaseModel:
         return self.arguments.model_validate_json(canonical(dict(arguments)))
@@ -166,8 +169,14 @@ def tool(*bare: Any, effect: Effect | None = None, **options: Any) -> Callable[[
 
 
 async def _in_thread(work: Callable[[], Any]) -> Any:
+    def run() -> Any:
+        try:
+            return work()
+        except StopIteration as error:  # of a `next(...)`; asyncio cannot hand it on, and would wait for ever
+            raise RuntimeError("the tool let a StopIteration escape; give next() a default") from error
+
     loop = asyncio.get_running_loop()
-    future = loop.run_in_executor(None, work)
+    future = loop.run_in_executor(None, run)
     try:
         for _ in range(HOLD_CYCLES if isinstance(loop, VirtualLoop) else 0):
             if future.done():

@@ -165,3 +165,17 @@ def test_an_answer_the_caller_spoke_into_before_it_was_heard_is_asked_for_again(
     run = talk(until("order_status_chatty", 2), GPT, tool_seconds=seconds)
     assert run.values["time_to_result"] is not None
     assert sum("Your order left" in text for text in heard(run)) == 1
+
+
+@vk.tool(effect="read")
+def check_stock(item: str) -> dict[str, object]:
+    """Return a whole file."""
+    return vk.ok("kettle " * 30_000)
+
+
+@pytest.mark.parametrize("model", ["gpt-realtime", "gemini-3.8-live"])
+def test_a_result_of_200_kb_is_sent_whole_and_not_read_out_for_hours(model: str) -> None:
+    run = vk.run("quick_lookup", model=model, tools=(check_stock,))
+    generated = [len(e["text"] or "") for e in run.event_rows if e["kind"] == "generated"]
+    assert len(run.call_rows[0]["result"]) > 200_000 and 600 < max(generated) < 710
+    assert run.values["unanswered_calls"] == 0 and run.problem == ""

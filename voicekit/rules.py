@@ -40,6 +40,8 @@ from voicekit.steps import (
 )  # fmt: skip
 from voicekit.understanding import Utterance, question, sentences, understand
 
+# A model says a long result in short. A script can only stop; this is three quarters of a minute of speech.
+LONGEST_RESULT = 700
 SWEEP_LIMIT = 5  # calls a model makes after empty results (Google Cloud's 3.8 migration page reports 2 to 5)
 ASK_FIRST = re.compile(r"\b(ask|confirm)\w*\b.*\bbefore\b|\bconfirm with the caller\b", re.IGNORECASE)
 
@@ -253,11 +255,11 @@ class Mind:
         if isinstance(output, dict):
             for key in ("summary", "message", "error", "output", "result"):
                 if isinstance(output.get(key), str):
-                    return MARK.sub("", output[key]).strip()
+                    return _short(MARK.sub("", output[key]).strip())
                 if isinstance(output.get(key), dict):
                     return self._summary(output[key])
-            return self._say("went_wrong") if output.get("status") == "failed" else json.dumps(output)
-        return str(output)
+            return self._say("went_wrong") if output.get("status") == "failed" else _short(json.dumps(output))
+        return _short(str(output))
 
     # Utterances
 
@@ -420,3 +422,8 @@ class Mind:
 
     def _ask(self, call: CallTool) -> str:
         return question(call.name, call.arguments, self.language)
+
+
+def _short(text: str) -> str:
+    """The text, or as many whole words of it as are said of a long one."""
+    return text if len(text) <= LONGEST_RESULT else f"{text[:LONGEST_RESULT].rsplit(' ', 1)[0]} ..."
